@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel.h - arithmetic on arrays: reduce and scale, in tables that CPU flags fill.
+ *
+ * Must not know: peers, plans, sockets. Scalar C (scalar.c) is the truth; every other level gives the same
+ * bytes for every input, NaN payloads included. No kernel allocates, fails or asks for alignment.
+ */
+#ifndef PCCL_KERNEL_KERNEL_H
+#define PCCL_KERNEL_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pccl.h"
+
+/* target[i] = left[i] op right[i]. `target` may equal `left` or `right`, no other overlap. The order of the
+ * operands is part of the result (NaN payloads, signed zeros in min/max): callers give the contribution that
+ * comes first in the agreed order as `left`. */
+typedef void pccl__reduce_fn(void *target, const void *left, const void *right, size_t count);
+
+/* target[i] = target[i] / divisor (AVG). Integers truncate towards zero; fp16 and bf16 divide in fp32. */
+typedef void pccl__divide_fn(void *target, uint32_t divisor, size_t count);
+
+/* PCCL_AVG's entry in `reduce` is that of PCCL_SUM. No entry is NULL. */
+struct pccl__kernels {
+    const char *level; /* "scalar", "avx2", "avx512", "neon" */
+    pccl__reduce_fn *reduce[PCCL_REDUCE_OP_COUNT][PCCL_DTYPE_COUNT];
+    pccl__divide_fn *divide[PCCL_DTYPE_COUNT];
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* Castagnoli, RFC 3720; start with 0 */
+};
+
+/* The best table for this CPU, built once; PCCL__CPU_* bits missing in `mask` are not used. Thread-safe. */
+enum { PCCL__CPU_SSE42 = 1, PCCL__CPU_AVX2 = 2, PCCL__CPU_AVX512 = 4, PCCL__CPU_NEON = 8, PCCL__CPU_ALL = 15 };
+const struct pccl__kernels *pccl__kernels(void);
+/* Fills `kernels` for the CPU's flags and `mask`; for tests and benchmarks. */
+void pccl__kernels_fill(struct pccl__kernels *kernels, unsigned mask);
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pccl.h - the public interface of the data plane. The only header that a binding reads.
+ *
+ * One `pccl_engine` is one peer's data plane: its listening port, its links to the other members of its
+ * group, its operations. Membership (who is in the group) comes from outside: `pccl_engine_install` gives the
+ * engine a view, `pccl_engine_next_event` tells the owner what the engine noticed. The engine never talks to
+ * a master itself. A program that knows its peers can therefore use pccl with this header alone
+ * (examples/allreduce.c).
+ *
+ * Conventions: every function may be called from any thread unless it says otherwise. Results go through the
+ * last pointers and are written only when PCCL_OK is returned. `error` may be NULL; it is written only when
+ * something else than PCCL_OK is returned. Nothing here calls back into the caller. C99.
+ */
+#ifndef PCCL_H
+#define PCCL_H
+
+#ifndef PCCL_CFFI
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+#endif
+
+#define PCCL_VERSION_MAJOR 0
+#define PCCL_VERSION_MINOR 1
+
+/* ---------------------------------------------------------------- status */
+
+/* The one list of outcomes; strings and the Python exception classes come from it. */
+typedef enum pccl_status {
+    PCCL_OK = 0,
+    PCCL_INVALID = 1,       /* the caller's arguments are wrong; nothing happened */
+    PCCL_NO_MEMORY = 2,
+    PCCL_SYSTEM = 3,        /* a system call failed: `system_errno` */
+    PCCL_TIMEOUT = 4,       /* no progress within the operation's timeout */
+    PCCL_PEER_LOST = 5,     /* a member left the group; input intact; the next epoch is installed: retry */
+    PCCL_MISMATCH = 6,      /* members called different things under one operation name */
+    PCCL_CALL_MISMATCH = 7, /* joint calls that can never meet */
+    PCCL_TOO_FEW_PEERS = 8, /* the group is smaller than min_world_size */
+    PCCL_EXPELLED = 9,      /* this peer was removed from the run */
+    PCCL_MASTER_LOST = 10,  /* the master did not come back within master_timeout */
+    PCCL_ABORTED = 11,      /* cancelled by the caller or by close */
+    PCCL_PROTOCOL = 12,     /* the other side broke the wire protocol */
+    PCCL_UNSUPPORTED = 13,
+    PCCL_CLOSED = 14,
+    PCCL_STATE = 15,        /* shared state could not be agreed or fetched */
+    PCCL_PENDING = 16       /* pccl_wait ran out of time; the operation goes on */
+} pccl_status;
+
+enum { PCCL_MESSAGE_BYTES = 512 };
+
+typedef struct pccl_error {
+    pccl_status status;
+    int system_errno; /* 0 where none belongs to it */
+    char message[PCCL_MESSAGE_BYTES];
+} pccl_error;
+
+/* A static English phrase, "unknown status" for numbers outside the list. */
+const char *pccl_status_string(pccl_status status);
+
+/* ---------------------------------------------------------------- words */
+
+typedef enum pccl_dtype {
+    PCCL_INT8 = 0,
+    PCCL_UINT8 = 1,
+    PCCL_INT16 = 2,
+    PCCL_UINT16 = 3,
+    PCCL_INT32 = 4,
+    PCCL_UINT32 = 5,
+    PCCL_INT64 = 6,
+    PCCL_UINT64 = 7,
+    PCCL_FLOAT16 = 8,
+    PCCL_BFLOAT16 = 9,
+    PCCL_FLOAT32 = 10,
+    PCCL_FLOAT64 = 11,
+    PCCL_DTYPE_COUNT = 12
+} pccl_dtype;
+
+typedef enum pccl_reduce_op {
+    PCCL_SUM = 0,
+    PCCL_AVG = 1, /* sum, then divided by the world size; integers truncate towards zero */
+    PCCL_PROD = 2,
+    PCCL_MIN = 3, /* a NaN in any contribution gives NaN */
+    PCCL_MAX = 4,
+    PCCL_REDUCE_OP_COUNT = 5
+} pccl_reduce_op;
+
+typedef enum pccl_collective {
+    PCCL_ALL_REDUCE = 0,
+    PCCL_REDUCE_SCATTER = 1,
+    PCCL_ALL_GATHER = 2,
+    PCCL_BROADCAST = 3,
+    PCCL_BARRIER = 4,
+    PCCL_COMMIT = 5, /* settles all deferred operations since the last commit */
+    PCCL_COLLECTIVE_COUNT = 6
+} pccl_collective;
+
+typedef enum pccl_algorithm {
+    PCCL_AUTO = 0,
+    PCCL_RING = 1,
+    PCCL_DOUBLING = 2,
+    PCCL_BINOMIAL = 3,
+    PCCL_CHAIN = 4,
+    PCCL_DISSEMINATION = 5,
+    PCCL_ALGORITHM_COUNT = 6
+} pccl_algorithm;
+
+size_t pccl_dtype_bytes(pccl_dtype dtype);             /* 0 for numbers outside the list */
+const char *pccl_dtype_name(pccl_dtype dtype);         /* "float32"; "?" outside the list, as below */
+const char *pccl_reduce_op_name(pccl_reduce_op op);    /* "sum" */
+const char *pccl_collective_name(pccl_collective collective); /* "all_reduce" */
+const char *pccl_algorithm_name(pccl_algorithm algorithm);    /* "ring" */
+
+typedef struct pccl_peer_id {
+    uint8_t bytes[16];
+} pccl_peer_id;
+
+/* ---------------------------------------------------------------- engine */
+
+typedef struct pccl_engine pccl_engine;
+
+enum { PCCL_ADDRESS_BYTES = 64 };
+
+typedef struct pccl_options {
+    pccl_peer_id id;              /* this peer; unique per process start */
+    uint8_t run_secret[16];       /* equal on all peers of a run; other connections are refused */
+    const char *listen_address;   /* numeric IPv4 or IPv6; NULL is 127.0.0.1 */
+    uint16_t listen_port;         /* 0: the system chooses; pccl_engine_port tells */
+    uint32_t stripes;             /* TCP connections per link; 0 chooses by the measured round trip */
+    uint32_t min_world_size;      /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
+    uint32_t segment_bytes;       /* 0 chooses */
+    uint32_t connect_timeout_ms;  /* 0 is 10,000: a link that cannot be made is a lost peer */
+    uint32_t operation_timeout_ms;/* 0 is 300,000: without any progress */
+    uint32_t stall_ms;            /* 0 is 100: when a waiting operation is reported */
+    uint8_t checksum;             /* 0 auto (frames that leave the host), 1 always, 2 never */
+} pccl_options;
+
+/* Opens the listening port and starts the background thread. `options` is copied.
+ * Errors: INVALID, NO_MEMORY, SYSTEM (for example the port is taken). */
+pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **engine, pccl_error *error);
+
+/* Ends all operations with PCCL_CLOSED, closes every link, joins the thread, frees. Blocks for less than a
+ * second. No other call on this engine may run or follow; operations may still be freed. NULL is allowed. */
+void pccl_engine_free(pccl_engine *engine);
+
+/* To be called in a forked child instead of pccl_engine_free: closes the child's descriptors only and tells
+ * nobody anything. The engine is unusable in the child: calls return PCCL_CLOSED. */
+void pccl_engine_forked(pccl_engine *engine);
+
+uint16_t pccl_engine_port(const pccl_engine *engine);
+
+/* ---------------------------------------------------------------- views */
+
+typedef struct pccl_member {
+    pccl_peer_id id;
+    char address[PCCL_ADDRESS_BYTES]; /* numeric IPv4 or IPv6, NUL-terminated */
+    uint16_t port;
+    uint64_t host_id;                 /* equal for peers of one host and boot */
+} pccl_member;
+
+typedef struct pccl_operation_name {
+    uint64_t tag;
+    uint32_t sequence; /* counts from 0 within an epoch and tag */
+} pccl_operation_name;
+
+typedef struct pccl_view {
+    uint64_t epoch;              /* larger than any installed before */
+    uint32_t size;
+    uint32_t rank;               /* this peer's index in `members` */
+    const pccl_member *members;  /* in rank order */
+    const uint32_t *ring;        /* `size` ranks in ring order; NULL is rank order */
+    /* The verdicts for the epoch before: operations not named here that have not returned are aborted. */
+    const pccl_operation_name *commits;
+    uint32_t commits_count;
+    pccl_status cause;           /* what aborted operations end with (PCCL_PEER_LOST where a peer went) */
+    const char *cause_text;      /* goes into their errors; NULL is allowed */
+} pccl_view;
+
+/* Makes `view` the current one. Open operations of the epoch before are settled: committed ones publish
+ * their result, the others leave their input as it was and end with `cause`. Links to members that stay and
+ * are sound are kept; others are closed. Copies all it needs. Errors: INVALID (stale epoch, rank out of
+ * range, ring not a permutation, bad address), NO_MEMORY; nothing changes then. */
+pccl_status pccl_engine_install(pccl_engine *engine, const pccl_view *view, pccl_error *error);
+
+/* Ends every operation, open or later, with `status` and `text` until a further view is installed
+ * (EXPELLED, MASTER_LOST, CLOSED). */
+void pccl_engine_halt(pccl_engine *engine, pccl_status status, const char *text);
+
+/* Stops all operations of `epoch` (no effect if it is not the current one or already frozen): late frames
+ * change nothing, nothing is returned, until a view or halt comes. A PCCL_EVENT_FROZEN follows. */
+void pccl_engine_freeze(pccl_engine *engine, uint64_t epoch);
+
+typedef enum pccl_operation_state {
+    PCCL_NOT_STARTED = 0,
+    PCCL_DATA_PHASE = 1,
+    PCCL_DATA_DONE = 2,
+    PCCL_RETURNED = 3
+} pccl_operation_state;
+
+/* One line of a report: in `tag`, all operations below `returned_below` have returned success; beyond it
+ * `sequence` is in `state`. A tag without open operations gives one line with state RETURNED and
+ * sequence = returned_below. Operations never named are NOT_STARTED. */
+typedef struct pccl_report_line {
+    uint64_t tag;
+    uint32_t returned_below;
+    uint32_t sequence;
+    pccl_operation_state state;
+} pccl_report_line;
+
+/* Copies up to `capacity` lines of the frozen epoch's report; `*count` is the full number. Errors: INVALID
+ * when `epoch` is not frozen here. */
+pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines,
+                               size_t capacity, size_t *count);
+
+/* Has this peer started operation `name` of `epoch`? 1, 0, or -1 when `epoch` is not the current one. */
+int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name);
+
+/* Operations that the caller started and that have not ended, plus 1 if deferred operations await a commit. */
+uint32_t pccl_engine_pending(pccl_engine *engine);
+
+/* ---------------------------------------------------------------- events */
+
+typedef enum pccl_event_kind {
+    PCCL_EVENT_FROZEN = 1,  /* operations of `epoch` stopped: fetch pccl_engine_report, tell the master.
+                               `peer` is the suspect where there is one (all zero: none) */
+    PCCL_EVENT_SUSPECT = 2, /* a link broke while no operation needed it: `peer`, `text` */
+    PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks` */
+    PCCL_EVENT_DONE = 4     /* an operation started with PCCL_NOTIFY has ended: `token` */
+} pccl_event_kind;
+
+enum { PCCL_EVENT_RANKS = 8 };
+
+typedef struct pccl_event {
+    pccl_event_kind kind;
+    pccl_status reason;
+    uint64_t epoch;
+    pccl_peer_id peer;
+    pccl_operation_name name;
+    uint64_t token;
+    uint32_t waited_ms;
+    uint32_t ranks_count; /* how many are waited for; the first PCCL_EVENT_RANKS of them are in `ranks` */
+    uint32_t ranks[PCCL_EVENT_RANKS];
+    char text[PCCL_MESSAGE_BYTES];
+} pccl_event;
+
+/* A descriptor that polls readable while events wait. Owned by the engine. */
+int pccl_engine_event_fd(const pccl_engine *engine);
+
+/* Takes the oldest event: 1 if there was one, else 0. Never blocks. */
+int pccl_engine_next_event(pccl_engine *engine, pccl_event *event);
+
+/* ---------------------------------------------------------------- operations */
+
+typedef struct pccl_operation pccl_operation;
+
+enum {
+    PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
+    PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
+    PCCL_NOTIFY = 4         /* a PCCL_EVENT_DONE with `token` follows when it has ended */
+};
+
+/* What to do. `count` is in elements, as in NCCL:
+ *   all_reduce      input[count], output[count]
+ *   reduce_scatter  input[count * size], output[count]: rank r gets block r
+ *   all_gather      input[count], output[count * size]: block r is rank r's input
+ *   broadcast       input[count] read at the root only, output[count] on all
+ *   barrier, commit no buffers
+ * In place: input == output (all_gather: input == output + rank * count; reduce_scatter: output == input +
+ * rank * count; broadcast at the root: input == output). Any other overlap is INVALID. Buffers are borrowed
+ * until the operation has ended; `output` is undefined after a failure, unless it is the input. */
+typedef struct pccl_call {
+    pccl_collective collective;
+    pccl_dtype dtype;
+    pccl_reduce_op op;
+    pccl_algorithm algorithm;
+    uint32_t root;
+    uint32_t flags;
+    uint64_t count;
+    uint64_t tag;            /* operations of one tag are matched in call order */
+    const void *input;
+    void *output;
+    uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
+    uint32_t timeout_ms;     /* without progress; 0: the engine's */
+    uint64_t token;
+} pccl_call;
+
+typedef struct pccl_info {
+    uint64_t epoch;
+    uint32_t world_size;
+    uint32_t rank;
+    pccl_algorithm algorithm;
+    uint64_t tx_bytes; /* payload this peer sent and received for the operation */
+    uint64_t rx_bytes;
+} pccl_info;
+
+/* Starts an operation; never waits for others. Errors: INVALID, TOO_FEW_PEERS, NO_MEMORY, CLOSED, and what
+ * pccl_engine_halt set. While an epoch is frozen, an operation whose tag has none open waits for the next
+ * epoch; one behind an open operation of its tag shares that one's epoch and so is aborted with it. */
+pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation,
+                       pccl_error *error);
+
+/* Waits until the operation has ended and gives its outcome; drives the engine meanwhile. timeout_ms < 0
+ * waits without a limit of its own (the operation's no-progress timeout still holds). PENDING: not ended
+ * yet, still running. May be called again; then it answers at once. */
+pccl_status pccl_wait(pccl_operation *operation, int64_t timeout_ms, pccl_info *info, pccl_error *error);
+
+/* 1 once it has ended, else 0; never blocks. */
+int pccl_done(pccl_operation *operation);
+
+/* Gives the handle back. An operation that has not ended goes on; its buffers stay borrowed until its
+ * PCCL_EVENT_DONE (or pccl_engine_free). NULL is allowed. */
+void pccl_operation_free(pccl_operation *operation);
+
+/* Which algorithm would run now for this call, as text "ring: ..." with the reason. Errors: INVALID. */
+pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes,
+                         pccl_error *error);
+
+/* ---------------------------------------------------------------- bulk state transfer */
+
+/* Memory that other members may read during one shared-state synchronisation. */
+typedef struct pccl_region {
+    const void *data;
+    uint64_t bytes;
+} pccl_region;
+
+/* Serves `regions` under `sync_id` until pccl_state_stop; the memory is borrowed and must not change. A
+ * second call for the same id is INVALID. */
+pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions,
+                             uint32_t count, pccl_error *error);
+void pccl_state_stop(pccl_engine *engine, uint64_t sync_id);
+
+/* Reads bytes [offset, offset + bytes) of a region that `peer` serves (or will serve: it waits for that) into
+ * `target`. At most 16 MiB at a time. Ends with PEER_LOST when the link to `peer` breaks, INVALID when the
+ * peer serves no such range, TIMEOUT. Not tied to an epoch: view changes do not disturb it while `peer` stays
+ * a member. pccl_wait works as for other operations. */
+pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region,
+                             uint64_t offset, uint64_t bytes, void *target, uint32_t timeout_ms,
+                             pccl_operation **operation, pccl_error *error);
+
+/* XXH3, 128 bits, canonical (big-endian) byte order. https://github.com/Cyan4973/xxHash */
+void pccl_hash128(const void *data, size_t bytes, uint8_t digest[16]);
+
+#ifndef PCCL_CFFI
+#ifdef __cplusplus
+}
+#endif
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.h - what an algorithm says must move: rounds of sends and receives of chunks.
+ *
+ * Must not know: bytes, dtypes, sockets, time. A plan speaks of *positions* 0..size-1 (the executor maps them to
+ * ranks through the ring order) and of *chunks* 0..chunks-1. One executor (engine/exec.c) runs every plan; it cuts
+ * chunks into segments, and a send of a segment starts as soon as the earlier steps of this plan that
+ * write that chunk are done for that segment. So pipelining needs nothing here.
+ *
+ * To add an algorithm: one file with a build function, one line in the table of choose.c.
+ */
+#ifndef PCCL_PLAN_PLAN_H
+#define PCCL_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pccl.h"
+
+enum pccl__step_kind {
+    PCCL__SEND = 0,         /* send this chunk's current value to `peer` */
+    PCCL__COPY = 1,         /* receive: the received value becomes the chunk's value */
+    PCCL__REDUCE_LEFT = 2,  /* receive: value = received op value */
+    PCCL__REDUCE_RIGHT = 3  /* receive: value = value op received */
+};
+
+struct pccl__step {
+    uint32_t peer;    /* position of the other side, never our own */
+    uint32_t chunk;
+    uint32_t round;   /* non-decreasing along the plan; the same number on both sides of a transfer */
+    uint8_t kind;     /* enum pccl__step_kind */
+    uint8_t complete; /* after this reduce the value holds every contribution (AVG divides here) */
+};
+
+/* Between one pair and direction there is at most one transfer per (round, chunk): that pair names it on the wire. */
+struct pccl__plan {
+    uint32_t position, size;
+    uint32_t chunks;
+    uint32_t rounds;
+    uint32_t steps_count, steps_capacity;
+    struct pccl__step *steps; /* owned; by round, sends before receives within a round */
+};
+
+/* Where values live before and after, per collective; the plan's builder and the interpreter agree on it:
+ *   all_reduce      chunks is the builder's choice; every position starts with its own contribution to every chunk
+ *                   and ends with every chunk complete
+ *   reduce_scatter  chunks == size; starts with a contribution to every chunk, ends with chunk `position` complete
+ *   all_gather      chunks == size; starts with chunk `position`, ends with all chunks
+ *   broadcast       chunks is the builder's choice; `root` starts with all, everyone ends with all
+ *   barrier         chunks == 1 (of zero bytes); COPY only; ends when everyone is known to have begun */
+typedef pccl_status pccl__plan_build(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan);
+
+struct pccl__planner {
+    pccl_collective collective;
+    pccl_algorithm algorithm;
+    pccl__plan_build *build;
+    /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position as a
+     * multiple of the collective's total vector (count elements for all_reduce and broadcast, size*count for the others). */
+    double (*rounds)(uint32_t size);
+    double (*volume)(uint32_t size);
+};
+
+/* plan must be zeroed or built before. Empty plan for size 1. Errors of both: NO_MEMORY, INVALID. */
+pccl_status pccl__plan_add(struct pccl__plan *plan, struct pccl__step step);
+void pccl__plan_free(struct pccl__plan *plan);
+/* Sanity of one plan against its bounds (peers, chunks, rounds, kinds); INVALID names a broken builder. */
+pccl_status pccl__plan_check(const struct pccl__plan *plan);
+
+/* choose.c: all known planners; NULL when none matches. */
+const struct pccl__planner *pccl__planner_find(pccl_collective collective, pccl_algorithm algorithm);
+const struct pccl__planner *pccl__planner_at(size_t index); /* for tests and `explain`; NULL past the end */
+
+struct pccl__link_model {
+    double latency_ns;       /* one way, small frame */
+    double bytes_per_ns;     /* of one link */
+};
+/* AUTO: the cheapest by rounds * latency + bytes * volume / bandwidth. `why` (may be NULL) gets one line. */
+const struct pccl__planner *pccl__planner_choose(pccl_collective collective, uint32_t size, uint64_t bytes,
+                                                 struct pccl__link_model link, char *why, size_t why_bytes);
+
+/* The builders. */
+pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
+pccl__plan_build pccl__plan_doubling_all_reduce;
+pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
+pccl__plan_build pccl__plan_dissemination_barrier;
+
+#endif
