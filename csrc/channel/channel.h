@@ -38,6 +38,7 @@
 enum {
     PCCL__EAGER_BYTES = 64 * 1024,
     PCCL__EAGER_WINDOW = 4 * 1024 * 1024,
+    PCCL__TRANSFER_BYTES = 16 * 1024 * 1024, /* the largest transfer */
     PCCL__STAMP_BYTES = 24,
     PCCL__NOTICE_BYTES = 512
 };
@@ -62,7 +63,7 @@ struct pccl__transfer {
     struct pccl__key key;
     struct pccl__stamp stamp;
     void *data;
-    uint32_t bytes;              /* at most 16 MiB; 0 is fine (a signal) */
+    uint32_t bytes;              /* at most PCCL__TRANSFER_BYTES; 0 is fine (a signal) */
     pccl_status status;          /* set on completion */
     struct pccl__stamp peer_stamp; /* set with PCCL_MISMATCH */
     void *owner;                 /* the poster's, untouched */
