@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * inbox.h - the receiving half of one channel: posted receives, what came before them, and where payloads land.
+ *
+ * Must not know: sockets, frame formats, time. A transport parses a frame and asks where its payload goes; the inbox
+ * answers with memory: that of the posted receive, a buffer it keeps (early arrival), or nowhere (stale epoch,
+ * cancelled, mismatch, duplicate). The idea: a payload is a *landing*, and the inbox knows all landings that are under
+ * way. So cancel, expect and a late post can redirect one in the middle, and the transport needs no case for that: it
+ * asks the landing for its memory before every read.
+ *
+ * The protocol that inbox and outbox speak through any transport (the sender's view is in outbox.h):
+ *   DATA    (key, stamp, bytes, offset, payload, eager): eager data is one whole transfer of up to PCCL__EAGER_BYTES in
+ *           one frame and counts against the window; other data was asked for by GO and is never kept, so a large
+ *           transfer comes in any number of frames, in any order
+ *   OFFER   (key, stamp, bytes): a send that must wait
+ *   GO      (key, bytes): a receive is posted; post and offer below tell when to send one
+ *   WINDOW  (released): the eager charge that the receiver has let go of, in all
+ *
+ * Each frame must be ended once: a transport that resends frames filters repetitions by a number of its own and drops
+ * the landing of the repeated one. Both landings may be under way at once.
+ *
+ * No allocation where a receive is posted first. Owner thread only; nothing blocks.
+ */
+#ifndef PCCL_CHANNEL_INBOX_H
+#define PCCL_CHANNEL_INBOX_H
+
+#include "channel/channel.h"
+
+enum {
+    PCCL__BOX_BUCKETS = 256,
+    PCCL__BOX_ENTRIES = 64 * 1024, /* kept arrivals, offers or grants of one channel; more is PROTOCOL */
+    PCCL__EAGER_OVERHEAD = 64,     /* charged per eager frame, so that empty ones are bounded too */
+    PCCL__TRANSFER_GO = 1u << 30   /* in transfer.flags: GO was sent for this receive; lower bits are the transport's */
+};
+
+static inline uint32_t pccl__eager_charge(uint32_t payload_bytes) { return payload_bytes + PCCL__EAGER_OVERHEAD; }
+
+struct pccl__inbox {
+    struct list posted[PCCL__BOX_BUCKETS]; /* transfer.hash_link */
+    struct list kept[PCCL__BOX_BUCKETS];   /* early arrivals and offers */
+    struct list all_kept;
+    struct list landings;    /* landing.link */
+    struct list *completed;  /* the channel's: transfers that wait for its next progress */
+    struct list *notices;    /* the channel's: PCCL__NOTICE_ARRIVED goes here */
+    uint64_t epoch;
+    uint64_t held_bytes;     /* in kept buffers, at most PCCL__EAGER_WINDOW */
+    uint64_t released_bytes; /* for WINDOW frames; never falls */
+    uint32_t kept_count;
+};
+
+struct pccl__early;
+
+/* One frame's payload under way. Owned by the transport (one per frame that it reads), linked in the inbox. */
+struct pccl__landing {
+    struct list link;
+    struct pccl__inbox *inbox;
+    struct pccl__transfer *transfer; /* at most one of these two is set; */
+    struct pccl__early *early;       /* neither: nowhere */
+    struct pccl__key key;
+    uint32_t offset, payload_bytes;
+    bool eager;
+};
+
+/* A DATA frame's header. */
+struct pccl__arrival {
+    struct pccl__key key;
+    struct pccl__stamp stamp;
+    uint32_t bytes;  /* of the whole transfer */
+    uint32_t offset; /* of this payload in it */
+    uint32_t payload_bytes;
+    bool eager;
+};
+
+void pccl__inbox_init(struct pccl__inbox *inbox, struct list *completed, struct list *notices);
+
+/* Takes a receive; it completes at once (into `completed`) when its data is here or does not match. Initialises its
+ * hash_link, moved and flags; `link` stays unused until completion. `*go`: send GO for it. Errors: INVALID (larger than
+ * PCCL__TRANSFER_BYTES). */
+pccl_status pccl__inbox_post(struct pccl__inbox *inbox, struct pccl__transfer *transfer, bool *go);
+
+/* An OFFER came. `*go`: send GO. Errors: NO_MEMORY, PROTOCOL: break the channel. */
+pccl_status pccl__inbox_offer(struct pccl__inbox *inbox, const struct pccl__key *key, const struct pccl__stamp *stamp,
+                              uint32_t bytes, bool *go);
+
+/* A DATA header came: begins a landing, also for an empty payload. Errors: NO_MEMORY, PROTOCOL: break the channel, the
+ * landing is not begun. */
+pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arrival *arrival,
+                             struct pccl__landing *landing);
+/* Where byte 0 of the payload belongs right now; NULL: nowhere (read it and forget it). Valid until the next call of
+ * any function here. */
+uint8_t *pccl__landing_memory(const struct pccl__landing *landing);
+/* All payload bytes are in place. The transfer completes with the last one. Errors: PROTOCOL: break the channel. */
+pccl_status pccl__landing_end(struct pccl__landing *landing);
+/* The frame will not be finished or was a repetition. A landing must be ended or dropped before it goes away. */
+void pccl__landing_drop(struct pccl__landing *landing);
+
+/* A posted receive completes with `why`, its landings go nowhere. Harmless when it already completed. */
+void pccl__inbox_cancel(struct pccl__inbox *inbox, struct pccl__transfer *transfer, pccl_status why);
+/* Sets the epoch, drops what older ones left behind; posted receives of older epochs stay posted but get nothing. */
+void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch);
+/* Break, close, free: every posted receive completes with `why`, landings go nowhere, kept memory is freed. */
+void pccl__inbox_fail(struct pccl__inbox *inbox, pccl_status why);
+
+#endif
