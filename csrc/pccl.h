@@ -306,6 +306,12 @@ pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operatio
  * yet, still running. May be called again; then it answers at once. */
 pccl_status pccl_wait(pccl_operation *operation, int64_t timeout_ms, pccl_info *info, pccl_error *error);
 
+/* pccl_start and pccl_wait in one, for callers that have nothing to do meanwhile: the calling thread drives from
+ * start to end, nobody else is woken. Errors as both; when PENDING (out of time) the operation is in `*operation` and goes
+ * on, else that is NULL. */
+pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout_ms, pccl_operation **operation,
+                     pccl_info *info, pccl_error *error);
+
 /* 1 once it has ended, else 0; never blocks. */
 int pccl_done(pccl_operation *operation);
 

@@ -40,7 +40,8 @@ enum {
     PCCL__EAGER_WINDOW = 4 * 1024 * 1024,
     PCCL__TRANSFER_BYTES = 16 * 1024 * 1024, /* the largest transfer */
     PCCL__STAMP_BYTES = 24,
-    PCCL__NOTICE_BYTES = 512
+    PCCL__NOTICE_BYTES = 512,
+    PCCL__DISCARD_MAX = 64
 };
 
 /* Names a transfer within a link and direction. The executor fills it; transports only compare and hash. */
@@ -114,6 +115,10 @@ struct pccl__channel_ops {
     /* The owner no longer needs a posted transfer: it completes with `why` in the next progress, or OK if it already
      * was. A half-sent frame is finished from a copy; a half-received one goes to nowhere. */
     void (*cancel)(struct pccl__channel *, struct pccl__transfer *, pccl_status why);
+    /* No receive of this operation (epoch, tag, sequence of the key) will be posted any more: what arrived early for it
+     * is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the epoch. The
+     * owner discards at most PCCL__DISCARD_MAX operations per epoch. Errors: NO_MEMORY. */
+    pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
     /* Sets the current epoch; kept frames of older ones are dropped. */
     void (*expect)(struct pccl__channel *, uint64_t epoch);
     /* Move what can be moved, hand over what ended. */
