@@ -3,7 +3,16 @@
  * kernel.h - arithmetic on arrays: reduce and scale, in tables that CPU flags fill.
  *
  * Must not know: peers, plans, sockets. Scalar C (scalar.c) is the truth; every other level gives the same
- * bytes for every input, NaN payloads included. No kernel allocates, fails or asks for alignment.
+ * bytes for every input. No kernel allocates, fails or asks for alignment.
+ *
+ * What the bytes are (the same on every CPU, whatever rounding or flush-to-zero mode the calling thread is in):
+ *   integers    wrap around in SUM and PROD.
+ *   fp32, fp64  IEEE 754, round to nearest even, subnormals kept, no fused operations.
+ *   fp16, bf16  each hop computes in fp32 and rounds to nearest even once; overflow gives infinity.
+ *   NaN         every NaN result is the one positive quiet NaN without payload (7e00, 7fc0, 7fc00000, 7ff8...):
+ *               CPUs disagree on which operand's payload survives and on the sign of a NaN they make themselves.
+ *   MIN, MAX    a NaN operand gives NaN; -0 is less than +0 (IEEE 754-2019 minimum, maximum).
+ * So every operation commutes bit for bit.
  */
 #ifndef PCCL_KERNEL_KERNEL_H
 #define PCCL_KERNEL_KERNEL_H
@@ -13,12 +22,11 @@
 
 #include "pccl.h"
 
-/* target[i] = left[i] op right[i]. `target` may equal `left` or `right`, no other overlap. The order of the
- * operands is part of the result (NaN payloads, signed zeros in min/max): callers give the contribution that
- * comes first in the agreed order as `left`. */
+/* target[i] = left[i] op right[i]. `target` may equal `left` or `right`, no other overlap. */
 typedef void pccl__reduce_fn(void *target, const void *left, const void *right, size_t count);
 
-/* target[i] = target[i] / divisor (AVG). Integers truncate towards zero; fp16 and bf16 divide in fp32. */
+/* target[i] = target[i] / divisor (AVG); divisor > 0. Integers truncate towards zero, also where the divisor is beyond
+ * their range; fp16 and bf16 divide in fp32; floats divide by the divisor rounded to their (computing) type. */
 typedef void pccl__divide_fn(void *target, uint32_t divisor, size_t count);
 
 /* PCCL_AVG's entry in `reduce` is that of PCCL_SUM. No entry is NULL. */

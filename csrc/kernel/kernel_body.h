@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_body.h - all reduce and divide kernels of one CPU level. Included once by each level's file, which is compiled
+ * for that level: the loops are written so that the compiler turns them into that level's vector instructions.
+ *
+ * Only float16 needs instructions that compilers do not find by themselves. A level defines, before including this:
+ *   f16_vector                     F16_LANES floats; + * / work on it element by element
+ *   f16_vector_load(from)          F16_LANES float16 become floats
+ *   f16_vector_store(to, vector)   the inverse; rounded as f16_store does, F16_NAN for every NaN
+ */
+#include "kernel/element.h"
+#include "kernel/fp_env.h"
+#include "kernel/levels.h"
+
+/* target may be left or right, element for element: no iteration depends on another one. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* Elements at any address. */
+#define ANYWHERE(BITS, SIGNED, UNSIGNED)                                     \
+    typedef uint##BITS##_t UNSIGNED __attribute__((aligned(1), may_alias));  \
+    typedef int##BITS##_t SIGNED __attribute__((aligned(1), may_alias));
+ANYWHERE(8, any_i8, any_u8)
+ANYWHERE(16, any_i16, any_u16)
+ANYWHERE(32, any_i32, any_u32)
+ANYWHERE(64, any_i64, any_u64)
+
+/* NAME: target[i] = result, an expression of a = left[i] and b = right[i]. */
+#define REDUCE(NAME, TYPE, result)                                                            \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {       \
+        TYPE *t = target;                                                                     \
+        const TYPE *l = left, *r = right;                                                     \
+        uint64_t modes = fp_env_enter();                                                      \
+        INDEPENDENT                                                                           \
+        for (size_t i = 0; i < count; i++) {                                                  \
+            TYPE a = l[i], b = r[i];                                                          \
+            t[i] = (result);                                                                  \
+        }                                                                                     \
+        fp_env_leave(modes);                                                                  \
+    }
+
+/* NAME: target[i] = result, an expression of a = target[i] and d, the divisor as a DIVISOR. */
+#define DIVIDE(NAME, TYPE, DIVISOR, result)                                                   \
+    static void NAME(void *target, uint32_t divisor, size_t count) {                          \
+        TYPE *t = target;                                                                     \
+        uint64_t modes = fp_env_enter();                                                      \
+        DIVISOR d = (DIVISOR)divisor;                                                         \
+        INDEPENDENT                                                                           \
+        for (size_t i = 0; i < count; i++) {                                                  \
+            TYPE a = t[i];                                                                    \
+            t[i] = (result);                                                                  \
+        }                                                                                     \
+        fp_env_leave(modes);                                                                  \
+    }
+
+/* 0u: in C, 16-bit operands would become signed ints, whose product may overflow. */
+#define INTEGERS(BITS)                                                        \
+    REDUCE(sum_u##BITS, any_u##BITS, (any_u##BITS)(0u + a + b))               \
+    REDUCE(prod_u##BITS, any_u##BITS, (any_u##BITS)((0u + a) * b))            \
+    REDUCE(min_i##BITS, any_i##BITS, a < b ? a : b)                           \
+    REDUCE(max_i##BITS, any_i##BITS, a > b ? a : b)                           \
+    REDUCE(min_u##BITS, any_u##BITS, a < b ? a : b)                           \
+    REDUCE(max_u##BITS, any_u##BITS, a > b ? a : b)
+INTEGERS(8)
+INTEGERS(16)
+INTEGERS(32)
+INTEGERS(64)
+
+/* CPUs have vector division for floats only. It is exact here: a quotient just below an integer n differs from it by at
+ * least n / 2^16 (2^32) of its value, and a float (double) resolves 2^-24 (2^-53). A divisor that a float cannot hold
+ * exactly exceeds every 16-bit integer by so much that the quotient is 0 either way. */
+DIVIDE(divide_i8, any_i8, float, (int8_t)(int32_t)((float)a / d))
+DIVIDE(divide_u8, any_u8, float, (uint8_t)(int32_t)((float)a / d))
+DIVIDE(divide_i16, any_i16, float, (int16_t)(int32_t)((float)a / d))
+DIVIDE(divide_u16, any_u16, float, (uint16_t)(int32_t)((float)a / d))
+DIVIDE(divide_i32, any_i32, double, (int32_t)((double)a / d))
+DIVIDE(divide_u32, any_u32, double, (uint32_t)((double)a / d))
+DIVIDE(divide_i64, any_i64, int64_t, a / d)
+DIVIDE(divide_u64, any_u64, uint64_t, a / d)
+
+/* Floats are loaded and stored as bits, see element.h. */
+#define FLOATS(DTYPE, TYPE)                                                           \
+    REDUCE(sum_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) + DTYPE##_load(b)))       \
+    REDUCE(prod_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) * DTYPE##_load(b)))      \
+    REDUCE(min_##DTYPE, TYPE, DTYPE##_min(a, b))                                      \
+    REDUCE(max_##DTYPE, TYPE, DTYPE##_max(a, b))
+FLOATS(bf16, any_u16)
+FLOATS(f32, any_u32)
+FLOATS(f64, any_u64)
+DIVIDE(divide_bf16, any_u16, float, bf16_store(bf16_load(a) / d))
+DIVIDE(divide_f32, any_u32, float, f32_store(f32_load(a) / d))
+DIVIDE(divide_f64, any_u64, double, f64_store(f64_load(a) / d))
+
+REDUCE(min_f16, any_u16, f16_min(a, b))
+REDUCE(max_f16, any_u16, f16_max(a, b))
+
+/* As REDUCE and DIVIDE: whole vectors, then the rest one by one. */
+#define F16_REDUCE(NAME, OP)                                                                    \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {         \
+        any_u16 *t = target;                                                                    \
+        const any_u16 *l = left, *r = right;                                                    \
+        size_t i = 0;                                                                           \
+        uint64_t modes = fp_env_enter();                                                        \
+        for (; count - i >= F16_LANES; i += F16_LANES)                                          \
+            f16_vector_store(t + i, f16_vector_load(l + i) OP f16_vector_load(r + i));          \
+        for (; i < count; i++)                                                                  \
+            t[i] = f16_store(f16_load(l[i]) OP f16_load(r[i]));                                 \
+        fp_env_leave(modes);                                                                    \
+    }
+F16_REDUCE(sum_f16, +)
+F16_REDUCE(prod_f16, *)
+
+static void divide_f16(void *target, uint32_t divisor, size_t count) {
+    any_u16 *t = target;
+    size_t i = 0;
+    uint64_t modes = fp_env_enter();
+    float d = (float)divisor;
+    for (; count - i >= F16_LANES; i += F16_LANES)
+        f16_vector_store(t + i, f16_vector_load(t + i) / d);
+    for (; i < count; i++)
+        t[i] = f16_store(f16_load(t[i]) / d);
+    fp_env_leave(modes);
+}
+
+/* SUM and PROD that wrap around are the same for signed and unsigned. */
+static void kernels_fill(struct pccl__kernels *kernels, const char *level) {
+    kernels->level = level;
+#define FILL(DTYPE, WRAPPING, ORDERED)                                        \
+    kernels->reduce[PCCL_SUM][DTYPE] = sum_##WRAPPING;                        \
+    kernels->reduce[PCCL_AVG][DTYPE] = sum_##WRAPPING;                        \
+    kernels->reduce[PCCL_PROD][DTYPE] = prod_##WRAPPING;                      \
+    kernels->reduce[PCCL_MIN][DTYPE] = min_##ORDERED;                         \
+    kernels->reduce[PCCL_MAX][DTYPE] = max_##ORDERED;                         \
+    kernels->divide[DTYPE] = divide_##ORDERED;
+    FILL(PCCL_INT8, u8, i8)
+    FILL(PCCL_UINT8, u8, u8)
+    FILL(PCCL_INT16, u16, i16)
+    FILL(PCCL_UINT16, u16, u16)
+    FILL(PCCL_INT32, u32, i32)
+    FILL(PCCL_UINT32, u32, u32)
+    FILL(PCCL_INT64, u64, i64)
+    FILL(PCCL_UINT64, u64, u64)
+    FILL(PCCL_FLOAT16, f16, f16)
+    FILL(PCCL_BFLOAT16, bf16, bf16)
+    FILL(PCCL_FLOAT32, f32, f32)
+    FILL(PCCL_FLOAT64, f64, f64)
+#undef FILL
+}
