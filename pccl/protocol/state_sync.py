@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: MIT
+"""Who holds the state of a group, who lacks what, and when everybody has it.
+
+Pure: no bytes of tensors, no sockets, no clock. The master feeds it the offers of all members of a group; `elect` says
+which content wins and who fetches what from whom, `StateSync` follows the fetching until it has succeeded or failed for
+all of them.
+
+The one idea: a member's offer names its content by hashes, so that agreeing on a state is agreeing on hashes. Nothing
+changes in anybody's memory before every fetcher has reported that it holds verified bytes of all that it lacked; then
+all members are told at once. So a synchronisation happens for the whole group or not at all.
+
+The election, in this order:
+
+1. Members that offered with RECEIVE_ONLY are never elected and never send.
+2. If members offered with SEND_ONLY, only they are candidates; they must agree with each other, and any revision is
+   allowed: this is how a lost group's state is planted again, or a group is taken back to an older one.
+3. Otherwise a candidate's revision must be the group's last one or the one after it. Older ones are out of date (the
+   normal case of a newcomer), later ones are a violation. A group that never agreed on a state takes any revision.
+4. The highest revision wins, then the content that most candidates of that revision hold, then the lowest rank.
+
+Entries with `allow_inequality` do not count as content: members may differ in them for good. They travel only to
+members whose revision is not the elected one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+PeerId = bytes
+
+
+class SharedStateSyncStrategy(IntEnum):
+    """What a member wants from a synchronisation (numbers as in pypccl)."""
+
+    ENFORCE_POPULAR = 0
+    """Send or receive, whatever makes all members equal."""
+    RECEIVE_ONLY = 1
+    """Never send; this member's content and revision do not count in the election."""
+    SEND_ONLY = 2
+    """Never receive; this member's content is the one to be elected."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One named tensor as its owner describes it. `digest` covers dtype, shape and bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    digest: bytes
+    allow_inequality: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one member brings to a synchronisation; `entries` are sorted by name."""
+
+    peer: PeerId
+    revision: int
+    strategy: int
+    entries: tuple[StateEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Members that hold the content `digest` of one entry."""
+
+    digest: bytes
+    donors: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """An order to fetch the entry at `index`. Any one of `sources` will do; the first one is the best."""
+
+    index: int
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """The elected revision, who serves its content, and what each member (by rank) has to fetch."""
+
+    revision: int
+    donors: tuple[int, ...]
+    fetches: tuple[tuple[Fetch, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no state could be agreed: the same text for every member."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """All survivors hold the state of `revision`; bytes of content that each one sent and received."""
+
+    revision: int
+    sent: dict[PeerId, int]
+    received: dict[PeerId, int]
+
+
+DIGEST_BYTES = 16
+ENTRIES_MAX = 65_536
+NAME_BYTES_MAX = 1_024
+REVISION_MAX = (1 << 63) - 1
+
+
+def offer_fault(offer: Offer) -> str:
+    """Why `offer` is malformed, empty if it is not. Only offers without a fault may be passed to `elect`."""
+    if offer.strategy not in tuple(SharedStateSyncStrategy):
+        return f"unknown strategy {offer.strategy}"
+    if not 0 <= offer.revision <= REVISION_MAX:
+        return f"revision {offer.revision} is out of range"
+    if not 1 <= len(offer.entries) <= ENTRIES_MAX:
+        return f"{len(offer.entries)} entries, where 1 to {ENTRIES_MAX} are possible"
+    before = ""
+    for index, entry in enumerate(offer.entries):
+        if index and entry.name <= before:
+            return f"entries are not in strict order of name at {entry.name!r}"
+        if len(entry.name.encode()) > NAME_BYTES_MAX:
+            return f"a name of more than {NAME_BYTES_MAX} bytes"
+        if len(entry.digest) != DIGEST_BYTES or any(extent < 0 for extent in entry.shape):
+            return f"a malformed digest or shape of {entry.name!r}"
+        before = entry.name
+    return ""
+
+
+def elect(offers: Sequence[Offer], last: int | None, group: int = 0) -> Election | Refusal:
+    """Elects the state of `group` from the offers of all its members, given in rank order.
+
+    `last` is the revision that the group agreed on before, None if it never did.
+    """
+    eligible = _eligible(offers, last, group)
+    if isinstance(eligible, Refusal):
+        return eligible
+    revision = max(offers[rank].revision for rank in eligible)
+    leader = _most_popular(offers, [rank for rank in eligible if offers[rank].revision == revision])
+    for rank in range(len(offers)):
+        difference = _layout_difference(offers, leader, rank)
+        if difference:
+            return Refusal(difference)
+    return _assign(offers, leader)
+
+
+def _eligible(offers: Sequence[Offer], last: int | None, group: int) -> list[int] | Refusal:
+    """The ranks whose content may win."""
+    authorities = _ranks_with(offers, SharedStateSyncStrategy.SEND_ONLY)
+    if authorities:
+        for rank in authorities[1:]:
+            difference = _authority_difference(offers, authorities[0], rank)
+            if difference:
+                return Refusal(difference)
+        return authorities
+    candidates = _ranks_with(offers, SharedStateSyncStrategy.ENFORCE_POPULAR)
+    if not candidates:
+        return Refusal("no donor: every member called with RECEIVE_ONLY, so that nobody offers a state")
+    if last is None:
+        return candidates
+    for rank in candidates:
+        if offers[rank].revision > last + 1:
+            return Refusal(
+                f"revision violation: rank {rank} offers revision {offers[rank].revision}, but group {group} agreed on "
+                f"revision {last} last, so that only {last} and {last + 1} may be offered"
+            )
+    current = [rank for rank in candidates if offers[rank].revision >= last]
+    if current:
+        return current
+    newest = max(candidates, key=lambda rank: (offers[rank].revision, -rank))
+    return Refusal(
+        f"no donor: group {group} agreed on revision {last} last, but the newest one offered is revision "
+        f"{offers[newest].revision} of rank {newest}; SEND_ONLY would make that the group's state"
+    )
+
+
+def _ranks_with(offers: Sequence[Offer], strategy: SharedStateSyncStrategy) -> list[int]:
+    return [rank for rank, offer in enumerate(offers) if offer.strategy == strategy]
+
+
+def _content(offer: Offer) -> tuple[bytes, ...]:
+    """What popularity compares. Digests cover dtype and shape."""
+    return tuple(entry.digest for entry in offer.entries if not entry.allow_inequality)
+
+
+def _identity(offer: Offer) -> tuple[object, ...]:
+    return (tuple((entry.name, entry.allow_inequality) for entry in offer.entries), _content(offer))
+
+
+def _most_popular(offers: Sequence[Offer], ranks: Sequence[int]) -> int:
+    """The lowest rank among the holders of the most popular content; `ranks` ascend."""
+    holders: dict[tuple[object, ...], list[int]] = {}
+    for rank in ranks:
+        holders.setdefault(_identity(offers[rank]), []).append(rank)
+    # max() keeps the first of equals, and the dict is in the order of each content's lowest rank.
+    return max(holders.values(), key=len)[0]
+
+
+def _layout_difference(offers: Sequence[Offer], one: int, other: int) -> str:
+    """The first difference between two members' keys, dtypes, shapes and flags; empty if there is none."""
+    ours = {entry.name: entry for entry in offers[one].entries}
+    theirs = {entry.name: entry for entry in offers[other].entries}
+    for name in ours:
+        if name not in theirs:
+            return f"missing key: {name!r} of rank {one} is missing on rank {other}"
+    for name in theirs:
+        if name not in ours:
+            return f"missing key: {name!r} of rank {other} is missing on rank {one}"
+    for name, mine in ours.items():
+        its = theirs[name]
+        for what, left, right in (
+            ("dtype", mine.dtype, its.dtype),
+            ("shape", mine.shape, its.shape),
+            ("allow_content_inequality", mine.allow_inequality, its.allow_inequality),
+        ):
+            if left != right:
+                return f"{what} mismatch: {name!r} has {what} {left} on rank {one} and {right} on rank {other}"
+    return ""
+
+
+def _authority_difference(offers: Sequence[Offer], one: int, other: int) -> str:
+    """Why two SEND_ONLY members cannot both be obeyed; empty if they can."""
+    difference = _layout_difference(offers, one, other)
+    if difference:
+        return difference
+    both = f"ranks {one} and {other} both called with SEND_ONLY"
+    if offers[one].revision != offers[other].revision:
+        return f"send-only conflict: {both}, but with revisions {offers[one].revision} and {offers[other].revision}"
+    for mine, its in zip(offers[one].entries, offers[other].entries, strict=True):
+        if not mine.allow_inequality and mine.digest != its.digest:
+            return (
+                f"send-only conflict: {both}, but {mine.name!r} has the content {mine.digest.hex()} on rank {one} and "
+                f"{its.digest.hex()} on rank {other}"
+            )
+    return ""
+
+
+def _assign(offers: Sequence[Offer], leader: int) -> Election:
+    """Who serves and who fetches what, once every layout is known to be the leader's."""
+    elected = offers[leader]
+    content = _content(elected)
+    donors = [
+        rank
+        for rank, offer in enumerate(offers)
+        if offer.strategy != SharedStateSyncStrategy.RECEIVE_ONLY and _content(offer) == content
+    ]
+    peers = tuple(offers[rank].peer for rank in donors)
+    current = [rank for rank in donors if offers[rank].revision == elected.revision]
+    unequal = {
+        index: _sources(offers, current, index) for index, entry in enumerate(elected.entries) if entry.allow_inequality
+    }
+    fetches: list[tuple[Fetch, ...]] = []
+    for offer in offers:
+        orders: list[Fetch] = []
+        for index, (entry, wanted) in enumerate(zip(offer.entries, elected.entries, strict=True)):
+            if not wanted.allow_inequality:
+                if entry.digest != wanted.digest:
+                    orders.append(Fetch(index, (Source(wanted.digest, peers),)))
+            elif offer.revision != elected.revision and all(entry.digest != it.digest for it in unequal[index]):
+                orders.append(Fetch(index, unequal[index]))
+        fetches.append(tuple(orders))
+    return Election(elected.revision, tuple(donors), tuple(fetches))
+
+
+def _sources(offers: Sequence[Offer], ranks: Iterable[int], index: int) -> tuple[Source, ...]:
+    """The contents of one entry on `ranks`, each with its holders, by lowest rank."""
+    holders: dict[bytes, list[PeerId]] = {}
+    for rank in ranks:
+        holders.setdefault(offers[rank].entries[index].digest, []).append(offers[rank].peer)
+    return tuple(Source(digest, tuple(peers)) for digest, peers in holders.items())
+
+
+class StateSync:
+    """One synchronisation from its election to its end, as the master follows it.
+
+    `outcome` is None while members fetch; then it is what all survivors are to be told. The owner calls `report` and
+    `lost` and looks at `outcome` after each.
+    """
+
+    def __init__(self, offers: Sequence[Offer], election: Election) -> None:
+        self.election = election
+        self._offers = {offer.peer: offer for offer in offers}
+        self._ranks = {offer.peer: rank for rank, offer in enumerate(offers)}
+        self._members = [offer.peer for offer in offers]
+        self._orders = {offer.peer: election.fetches[rank] for rank, offer in enumerate(offers)}
+        self._pending = [peer for peer in self._members if self._orders[peer]]
+        self._gone: list[PeerId] = []
+        self._sent = dict.fromkeys(self._members, 0)
+        self._received = dict.fromkeys(self._members, 0)
+        self.outcome: Agreement | Refusal | None = None
+        self._settle()
+
+    @property
+    def pending(self) -> tuple[PeerId, ...]:
+        """Members that have not reported yet, in rank order."""
+        return tuple(self._pending)
+
+    def serves(self, peer: PeerId) -> bool:
+        """Whether `peer` has to serve its content until the end."""
+        return bool(self._pending) and self._ranks[peer] in self.election.donors
+
+    def orders(self, peer: PeerId) -> tuple[Fetch, ...]:
+        """What `peer` has to fetch; donors that were lost meanwhile are left out."""
+        return tuple(
+            Fetch(order.index, tuple(source for source in self._alive(order) if source.donors))
+            for order in self._orders[peer]
+        )
+
+    def fetched(self, peer: PeerId, received: Iterable[tuple[PeerId, int]]) -> None:
+        """`peer` holds verified bytes of all it lacked; `received` says how many came from whom."""
+        if self.outcome is not None or peer not in self._pending:
+            return
+        self._pending.remove(peer)
+        for donor, count in received:
+            if donor in self._sent:
+                self._sent[donor] += count
+                self._received[peer] += count
+        self._settle()
+
+    def failed(self, peer: PeerId, text: str) -> None:
+        """`peer` cannot get what it lacks: nobody changes anything."""
+        if self.outcome is None and peer in self._pending:
+            self.outcome = Refusal(f"rank {self._ranks[peer]} could not fetch the state: {text}")
+
+    def lost(self, peer: PeerId) -> None:
+        """`peer` is no longer a member."""
+        if self.outcome is not None or peer not in self._members:
+            return
+        self._members.remove(peer)
+        self._gone.append(peer)
+        if peer in self._pending:
+            self._pending.remove(peer)
+        self._settle()
+
+    def explain(self) -> str:
+        """Whom the synchronisation waits for, empty if for nobody."""
+        if not self._pending:
+            return ""
+        return "shared state: waiting for " + ", ".join(
+            f"rank {self._ranks[peer]} to fetch {len(self._orders[peer])} of its entries" for peer in self._pending
+        )
+
+    def _alive(self, order: Fetch) -> list[Source]:
+        return [
+            Source(source.digest, tuple(donor for donor in source.donors if donor not in self._gone))
+            for source in order.sources
+        ]
+
+    def _settle(self) -> None:
+        for peer in self._pending:
+            for order in self._orders[peer]:
+                if not any(source.donors for source in self._alive(order)):
+                    self.outcome = Refusal(self._no_donor(peer, order))
+                    return
+        if not self._pending:
+            members = self._members
+            self.outcome = Agreement(
+                self.election.revision,
+                {peer: self._sent[peer] for peer in members},
+                {peer: self._received[peer] for peer in members},
+            )
+
+    def _no_donor(self, peer: PeerId, order: Fetch) -> str:
+        holders = sorted({self._ranks[donor] for source in order.sources for donor in source.donors})
+        name = self._offers[peer].entries[order.index].name
+        return (
+            f"no donor: all that held {name!r} of revision {self.election.revision} (rank "
+            f"{', '.join(map(str, holders))}) were lost before rank {self._ranks[peer]} had fetched it"
+        )
