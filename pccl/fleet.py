@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: MIT
+"""Processes under one supervisor that speak JSON, one object a line. For the demo, the bench and the stress scripts.
+
+A supervisor owns a `Fleet` of `Child`ren; a worker process has one `Line` to its supervisor. Both ends are the same
+class: messages are small dicts, read without threads, so a supervisor is one loop over `Fleet.next`.
+
+`Master` is the one process among them that speaks plain text: `pccl master`, which may be killed and started again.
+
+Must not know: what the messages mean, and nothing of communicators. No wait here is without a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+Message = dict[str, Any]
+
+READ_BYTES = 1 << 16
+EXIT_LIMIT_S = 10.0
+MASTER_LIMIT_S = 20.0
+
+
+class Line:
+    """One end of a connection that carries a JSON object a line, over a pair of file descriptors it owns."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.read_fd = read_fd
+        self._write_fd = write_fd
+        self._partial = b""
+        self._ready: deque[Message] = deque()
+        self.ended = False
+
+    @classmethod
+    def over_stdio(cls) -> Line:
+        """The line of a worker that a `Fleet` started. From then on `print` goes to stderr: stdout is the line's."""
+        line = cls(os.dup(0), os.dup(1))
+        os.dup2(2, 1)
+        return line
+
+    def send(self, **fields: Any) -> None:
+        """Blocks while the pipe is full. Raises BrokenPipeError when the other end is gone."""
+        view = memoryview(json.dumps(fields).encode() + b"\n")
+        while view:
+            view = view[os.write(self._write_fd, view) :]
+
+    def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next message, or None when none came within `timeout_s` (None: wait on). EOFError: the other end is
+        gone.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ready:
+            if self.ended:
+                raise EOFError("the other end of the line is gone")
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.read_fd], [], [], left)[0]:
+                return None
+            self.fill()
+        return self._ready.popleft()
+
+    def fill(self) -> None:
+        """Reads once what has arrived. Blocks when nothing has."""
+        try:
+            data = os.read(self.read_fd, READ_BYTES)
+        except ConnectionResetError:
+            data = b""
+        self.ended = not data
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        self._ready.extend(json.loads(text) for text in lines)
+
+    def take(self) -> Message | None:
+        """A message that has been read already, else None. Never blocks."""
+        return self._ready.popleft() if self._ready else None
+
+    def close(self) -> None:
+        """Gives both descriptors back."""
+        for descriptor in {self.read_fd, self._write_fd}:
+            os.close(descriptor)
+
+
+class Child:
+    """A process of a fleet: its name, its line, its end."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], line: Line) -> None:
+        self.name = name
+        self.process = process
+        self.line = line
+        self.over = False
+
+    def tell(self, **fields: Any) -> None:
+        """Sends it a message. A child that is gone is no error here: `Fleet.next` reports its end."""
+        try:
+            self.line.send(**fields)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        """Sends it a signal and returns the monotonic time in nanoseconds just before that."""
+        now = time.monotonic_ns()
+        self.process.send_signal(number)
+        return now
+
+    @property
+    def exit_code(self) -> int | None:
+        """As subprocess has it: minus the signal's number when a signal ended it, None while it runs."""
+        return self.process.poll()
+
+
+class Fleet:
+    """All children of a supervisor. Leaving the `with` block kills those that still run."""
+
+    def __init__(self, log_folder: Path | None = None) -> None:
+        self._log_folder = log_folder
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Starts `python ARGUMENTS`. Its stderr goes to NAME.log in the log folder, or to ours where there is none."""
+        process = _popen(arguments, _log_path(self._log_folder, name), environment)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        line = Line(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        process.stdout.close()
+        return self.adopt(Child(name, process, line))
+
+    def adopt(self, child: Child) -> Child:
+        """Takes over a child that was started in another way."""
+        self._children.append(child)
+        return child
+
+    def next(self, timeout_s: float) -> tuple[Child, Message | None] | None:
+        """The next message of any child; (child, None) once when a child has ended; None when nothing came in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for child in self._children:
+                message = child.line.take()
+                if message is not None:
+                    return child, message
+                if child.line.ended and not child.over:
+                    child.over = True
+                    child.process.wait(EXIT_LIMIT_S)
+                    return child, None
+            open_lines = {child.line.read_fd: child.line for child in self._children if not child.line.ended}
+            readable = select.select(list(open_lines), [], [], max(0.0, deadline - time.monotonic()))[0]
+            if not readable:
+                return None
+            for descriptor in readable:
+                open_lines[descriptor].fill()
+
+    def close(self) -> None:
+        """Kills what still runs, reaps all, closes all lines. May be called again."""
+        for child in self._children:
+            if child.process.poll() is None:
+                child.process.kill()
+        for child in self._children:
+            child.process.wait(EXIT_LIMIT_S)
+            child.line.close()
+        self._children.clear()
+
+
+class Master:
+    """A master's process on a loopback port that stays the same, with or without a journal. A context manager."""
+
+    def __init__(self, log_folder: Path | None = None, journal: Path | None = None) -> None:
+        self._log = _log_path(log_folder, "master")
+        self._journal = journal
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = "127.0.0.1:0"
+
+    def __enter__(self) -> Master:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Blocks until it listens; the system chooses the port the first time. Raises RuntimeError if it does not."""
+        arguments = ["-m", "pccl", "master", "--listen", self.address]
+        if self._journal is not None:
+            arguments += ["--journal", str(self._journal)]
+        self._process = _popen(arguments, self._log, None)
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], MASTER_LIMIT_S)[0]:
+            raise RuntimeError(f"the master said nothing within {MASTER_LIMIT_S:.0f} s")
+        text = self._process.stdout.readline().decode()
+        found = re.search(r"127\.0\.0\.1:[1-9]\d*", text)
+        if found is None:
+            raise RuntimeError(f"the master did not say where it listens, but: {text!r}")
+        self.address = found.group()
+
+    def kill(self) -> None:
+        """SIGKILL, and waits for its end. May be called again."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate(timeout=EXIT_LIMIT_S)
+        self._process = None
+
+
+def _log_path(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / f"{name}.log"
+
+
+def _popen(
+    arguments: Sequence[str], log: Path | None, environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    """Python with pipes for stdin and stdout; stderr is appended to `log`, or ours where that is None."""
+    stderr = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=None if environment is None else {**os.environ, **environment},
+        )
+    finally:
+        if stderr is not None:
+            os.close(stderr)
