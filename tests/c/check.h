@@ -16,8 +16,8 @@ static unsigned long expectations;
     do {                                                                                 \
         expectations++;                                                                  \
         if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: EXPECT(%s) failed: ", __FILE__, __LINE__, #condition); \
-            fprintf(stderr, "" __VA_ARGS__);                                             \
+            fprintf(stderr, "%s:%d: EXPECT(%s) failed:", __FILE__, __LINE__, #condition);  \
+            fprintf(stderr, " " __VA_ARGS__);                                            \
             fprintf(stderr, "\n");                                                       \
             exit(1);                                                                     \
         }                                                                                \
