@@ -61,6 +61,12 @@ class PendingOperations(LocalError):
     status = Status.PENDING
 
 
+class WaitTimeout(LocalError, TimeoutError):
+    """`wait(timeout)` ran out of time. The operation goes on; waiting again is fine."""
+
+    status = Status.PENDING
+
+
 class Unsupported(LocalError, NotImplementedError):
     """This build or this machine cannot do what was asked."""
 
