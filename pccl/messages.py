@@ -30,6 +30,9 @@ MAX_MEMBERS = 16_384
 MAX_REPORT_LINES = 131_072
 MAX_STALLED_RANKS = 8
 MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_STATE_ENTRIES = 65_536
+MAX_STATE_NAME_CHARACTERS = 255
+MAX_STATE_DIMENSIONS = 64
 ID_BYTES = 16
 
 
@@ -51,6 +54,7 @@ OptionalId = Annotated[bytes, Limit(0, ID_BYTES, ID_BYTES)]  # b"" is nobody
 Text = Annotated[str, Limit(0, MAX_TEXT_CHARACTERS)]
 Address = Annotated[str, Limit(1, MAX_ADDRESS_CHARACTERS)]
 Body = Annotated[bytes, Limit(0, MAX_BODY_BYTES)]
+Revision = Annotated[int, Limit(0, 2**63 - 1)]
 
 Decoder = Callable[[Any], Any]
 
@@ -181,6 +185,34 @@ class Census:
     largest_group: U32
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateEntry:
+    """One named tensor of a shared state. `digest` covers dtype, shape and bytes."""
+
+    name: Annotated[str, Limit(0, MAX_STATE_NAME_CHARACTERS)]
+    dtype: Annotated[str, Limit(1, 32)]
+    shape: Annotated[tuple[U64, ...], Limit(0, MAX_STATE_DIMENSIONS)]
+    digest: Id
+    allow_inequality: Flag = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateSource:
+    """The content `digest` of entry `index` can be fetched from `donors` (places in the plan's list; none: all)."""
+
+    index: Annotated[int, Limit(0, MAX_STATE_ENTRIES - 1)]
+    digest: Id
+    donors: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateReceived:
+    """`count` bytes of content came from `donor`."""
+
+    donor: Id
+    count: U64
+
+
 # ---------------------------------------------------------------------------------------------- peer -> master
 
 
@@ -271,6 +303,31 @@ class ProbeReply:
 class Leave:
     """The peer goes in good order. Nothing follows."""
 
+    text: Text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateOffer:
+    """The body of a SYNC vote: what the voter holds. `entries` are in strict order of name."""
+
+    revision: Revision
+    strategy: Annotated[int, Limit(0, 2)]
+    entries: Annotated[tuple[StateEntry, ...], Limit(1, MAX_STATE_ENTRIES)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateFetched:
+    """The sender holds verified bytes of all that the plan `sync` told it to fetch."""
+
+    sync: U64
+    received: Annotated[tuple[StateReceived, ...], Limit(0, MAX_MEMBERS)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateFailed:
+    """The sender cannot get what the plan `sync` told it to fetch."""
+
+    sync: U64
     text: Text
 
 
@@ -372,6 +429,30 @@ class WhoAreYou:
     """The master has no Hello of this connection (it restarted, or lost the connection): say Hello again."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatePlan:
+    """What the receiver does until its SYNC vote `call` ends; it replaces an earlier plan for the same call.
+    `serve`: offer all entries under `sync` (region 2i the bytes of entry i, region 2i + 1 its chunk hashes).
+    `fetch`: what to get; sources of one entry follow each other, best first."""
+
+    call: U64
+    sync: U64
+    serve: Flag
+    donors: Annotated[tuple[Id, ...], Limit(0, MAX_MEMBERS)]
+    fetch: Annotated[tuple[StateSource, ...], Limit(0, 2 * MAX_STATE_ENTRIES)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateAgreed:
+    """The body of a SYNC vote's good result: what all members hold now, and the receiver's bytes of content."""
+
+    sync: U64
+    revision: Revision
+    world_size: U32
+    sent: U64
+    received: U64
+
+
 # ---------------------------------------------------------------------------------------------- encoding
 
 
@@ -389,7 +470,7 @@ MasterMessage = (
 )
 Message = Any  # one of the classes above; isinstance tells
 
-STATE_MESSAGES: tuple[type, ...] = ()
+STATE_MESSAGES: tuple[type, ...] = (StateFetched, StateFailed, StatePlan)
 """Classes of messages that the cores hand to GroupSync (peer -> master) or PeerSync (master -> peer)."""
 
 
@@ -404,6 +485,9 @@ KINDS: dict[int, type] = {
     8: Started,
     9: ProbeReply,
     10: Leave,
+    11: StateOffer,
+    12: StateFetched,
+    13: StateFailed,
     64: Refused,
     65: Welcome,
     66: View,
@@ -415,6 +499,8 @@ KINDS: dict[int, type] = {
     72: HeartbeatReply,
     73: ExpelledNotice,
     74: WhoAreYou,
+    75: StatePlan,
+    76: StateAgreed,
 }
 """The numbers on the wire. A number is never used again for another layout."""
 

@@ -27,8 +27,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 
-PeerId = bytes
+from pccl.messages import MAX_TEXT_CHARACTERS, StateEntry
+from pccl.protocol.types import PeerId
 
 
 class SharedStateSyncStrategy(IntEnum):
@@ -40,17 +42,6 @@ class SharedStateSyncStrategy(IntEnum):
     """Never send; this member's content and revision do not count in the election."""
     SEND_ONLY = 2
     """Never receive; this member's content is the one to be elected."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateEntry:
-    """One named tensor as its owner describes it. `digest` covers dtype, shape and bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    digest: bytes
-    allow_inequality: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +85,9 @@ class Refusal:
 
     text: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text[:MAX_TEXT_CHARACTERS])
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -104,29 +98,17 @@ class Agreement:
     received: dict[PeerId, int]
 
 
-DIGEST_BYTES = 16
-ENTRIES_MAX = 65_536
-NAME_BYTES_MAX = 1_024
-REVISION_MAX = (1 << 63) - 1
+def quoted(name: str) -> str:
+    """A key's name as texts show it; the whole text must fit into a message."""
+    text = repr(name)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
-def offer_fault(offer: Offer) -> str:
-    """Why `offer` is malformed, empty if it is not. Only offers without a fault may be passed to `elect`."""
-    if offer.strategy not in tuple(SharedStateSyncStrategy):
-        return f"unknown strategy {offer.strategy}"
-    if not 0 <= offer.revision <= REVISION_MAX:
-        return f"revision {offer.revision} is out of range"
-    if not 1 <= len(offer.entries) <= ENTRIES_MAX:
-        return f"{len(offer.entries)} entries, where 1 to {ENTRIES_MAX} are possible"
-    before = ""
-    for index, entry in enumerate(offer.entries):
-        if index and entry.name <= before:
-            return f"entries are not in strict order of name at {entry.name!r}"
-        if len(entry.name.encode()) > NAME_BYTES_MAX:
-            return f"a name of more than {NAME_BYTES_MAX} bytes"
-        if len(entry.digest) != DIGEST_BYTES or any(extent < 0 for extent in entry.shape):
-            return f"a malformed digest or shape of {entry.name!r}"
-        before = entry.name
+def order_fault(entries: Sequence[StateEntry]) -> str:
+    """Why `entries` may not be offered, empty if they may: `elect` relies on strict order of name."""
+    for before, after in pairwise(entries):
+        if before.name >= after.name:
+            return f"shared state: {quoted(after.name)} follows {quoted(before.name)}"
     return ""
 
 
@@ -205,10 +187,10 @@ def _layout_difference(offers: Sequence[Offer], one: int, other: int) -> str:
     theirs = {entry.name: entry for entry in offers[other].entries}
     for name in ours:
         if name not in theirs:
-            return f"missing key: {name!r} of rank {one} is missing on rank {other}"
+            return f"missing key: {quoted(name)} of rank {one} is missing on rank {other}"
     for name in theirs:
         if name not in ours:
-            return f"missing key: {name!r} of rank {other} is missing on rank {one}"
+            return f"missing key: {quoted(name)} of rank {other} is missing on rank {one}"
     for name, mine in ours.items():
         its = theirs[name]
         for what, left, right in (
@@ -217,7 +199,7 @@ def _layout_difference(offers: Sequence[Offer], one: int, other: int) -> str:
             ("allow_content_inequality", mine.allow_inequality, its.allow_inequality),
         ):
             if left != right:
-                return f"{what} mismatch: {name!r} has {what} {left} on rank {one} and {right} on rank {other}"
+                return f"{what} mismatch: {quoted(name)} has {what} {left} on rank {one} and {right} on rank {other}"
     return ""
 
 
@@ -232,8 +214,8 @@ def _authority_difference(offers: Sequence[Offer], one: int, other: int) -> str:
     for mine, its in zip(offers[one].entries, offers[other].entries, strict=True):
         if not mine.allow_inequality and mine.digest != its.digest:
             return (
-                f"send-only conflict: {both}, but {mine.name!r} has the content {mine.digest.hex()} on rank {one} and "
-                f"{its.digest.hex()} on rank {other}"
+                f"send-only conflict: {both}, but {quoted(mine.name)} is {mine.digest.hex()} on rank {one} "
+                f"and {its.digest.hex()} on rank {other}"
             )
     return ""
 
@@ -367,6 +349,6 @@ class StateSync:
         holders = sorted({self._ranks[donor] for source in order.sources for donor in source.donors})
         name = self._offers[peer].entries[order.index].name
         return (
-            f"no donor: all that held {name!r} of revision {self.election.revision} (rank "
+            f"no donor: all that held {quoted(name)} of revision {self.election.revision} (rank "
             f"{', '.join(map(str, holders))}) were lost before rank {self._ranks[peer]} had fetched it"
         )

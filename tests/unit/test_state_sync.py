@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pccl.messages import StateEntry
 from pccl.protocol.state_sync import (
     Agreement,
     Election,
@@ -17,10 +18,9 @@ from pccl.protocol.state_sync import (
     Refusal,
     SharedStateSyncStrategy,
     Source,
-    StateEntry,
     StateSync,
     elect,
-    offer_fault,
+    order_fault,
 )
 
 POPULAR = SharedStateSyncStrategy.ENFORCE_POPULAR
@@ -385,19 +385,15 @@ def test_words_of_strangers_change_nothing() -> None:
     assert sync.pending == (peer_of(2), peer_of(3))
 
 
-@pytest.mark.parametrize(
-    ("bad", "text"),
-    [
-        (Offer(peer_of(0), 0, 3, (entry("a", 1),)), "unknown strategy 3"),
-        (Offer(peer_of(0), -1, POPULAR, (entry("a", 1),)), "out of range"),
-        (Offer(peer_of(0), 0, POPULAR, ()), "0 entries"),
-        (Offer(peer_of(0), 0, POPULAR, (entry("b", 1), entry("a", 1))), "order of name"),
-        (Offer(peer_of(0), 0, POPULAR, (entry("a", 1), entry("a", 1))), "order of name"),
-        (Offer(peer_of(0), 0, POPULAR, (entry("a", 1, digest=b"short"),)), "malformed digest"),
-        (Offer(peer_of(0), 0, POPULAR, (entry("a", 1, shape=(-1,)),)), "malformed digest or shape"),
-        (Offer(peer_of(0), 0, POPULAR, (entry("x" * 1025, 1),)), "name of more than"),
-    ],
-)
-def test_malformed_offers_are_named(bad: Offer, text: str) -> None:
-    assert text in offer_fault(bad)
-    assert offer_fault(offer(0, 5, "ab")) == ""
+@pytest.mark.parametrize("names", ["ba", "aa", "acb"])
+def test_entries_out_of_order_are_named(names: str) -> None:
+    assert repr(names[-1]) in order_fault([entry(name, 1) for name in names])
+    assert order_fault([entry(name, 1) for name in sorted(set(names))]) == ""
+
+
+def test_texts_fit_into_a_message_whatever_the_names_are() -> None:
+    offers = [with_entries(0, entry("a", 1), entry("\0" * 255, 1)), with_entries(1, entry("a", 1))]
+    text = refused(offers, None)
+    assert text.endswith("is missing on rank 1")
+    assert len(text) < 200
+    assert len(Refusal("x" * 1000).text) == 512
