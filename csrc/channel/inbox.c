@@ -82,6 +82,11 @@ static void complete_mismatch(struct pccl__inbox *inbox, struct pccl__transfer *
     complete(inbox, transfer, PCCL_MISMATCH);
 }
 
+static void complete_if_whole(struct pccl__inbox *inbox, struct pccl__transfer *transfer) {
+    bool offer_missing = (transfer->flags & PCCL__TRANSFER_OFFERED) && !(transfer->flags & PCCL__TRANSFER_OFFER_SEEN);
+    if (transfer->moved == transfer->bytes && !offer_missing) complete(inbox, transfer, PCCL_OK);
+}
+
 static bool matches(const struct pccl__transfer *transfer, const struct pccl__stamp *stamp, uint32_t bytes) {
     return transfer->bytes == bytes && memcmp(&transfer->stamp, stamp, sizeof *stamp) == 0;
 }
@@ -171,6 +176,7 @@ pccl_status pccl__inbox_post(struct pccl__inbox *inbox, struct pccl__transfer *t
          * way or will be offered. */
         *go = early || transfer->bytes > PCCL__EAGER_BYTES || transfer->key.epoch == 0;
         if (*go) transfer->flags |= PCCL__TRANSFER_GO;
+        if (early) transfer->flags |= PCCL__TRANSFER_OFFER_SEEN;
     }
     if (early) forget(inbox, early);
     return PCCL_OK;
@@ -188,10 +194,11 @@ pccl_status pccl__inbox_offer(struct pccl__inbox *inbox, const struct pccl__key 
     }
     if (!matches(transfer, stamp, bytes)) {
         complete_mismatch(inbox, transfer, stamp);
-    } else if (!(transfer->flags & PCCL__TRANSFER_GO)) {
-        transfer->flags |= PCCL__TRANSFER_GO;
-        *go = true;
+        return PCCL_OK;
     }
+    *go = !(transfer->flags & PCCL__TRANSFER_GO);
+    transfer->flags |= PCCL__TRANSFER_GO | PCCL__TRANSFER_OFFER_SEEN;
+    if (transfer->flags & PCCL__TRANSFER_OFFERED) complete_if_whole(inbox, transfer); /* the data was faster */
     return PCCL_OK;
 }
 
@@ -220,7 +227,8 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
     if (!stale(inbox, &arrival->key)) {
         transfer = find_posted(inbox, &arrival->key);
         if (transfer && !matches(transfer, &arrival->stamp, arrival->bytes)) {
-            complete_mismatch(inbox, transfer, &arrival->stamp);
+            bool offer_missing = arrival->offered && !(transfer->flags & PCCL__TRANSFER_OFFER_SEEN);
+            if (!offer_missing) complete_mismatch(inbox, transfer, &arrival->stamp); /* else the offer will */
             transfer = NULL;
         } else if (!transfer && arrival->eager) {
             pccl_status status = keep_arrival(inbox, arrival, &early);
@@ -233,7 +241,8 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
                                       .key = arrival->key,
                                       .offset = arrival->offset,
                                       .payload_bytes = arrival->payload_bytes,
-                                      .eager = arrival->eager};
+                                      .eager = arrival->eager,
+                                      .offered = arrival->offered};
     list_push_back(&inbox->landings, &landing->link);
     return PCCL_OK;
 }
@@ -259,7 +268,8 @@ pccl_status pccl__landing_end(struct pccl__landing *landing) {
     if (!transfer) return PCCL_OK;
     if (landing->payload_bytes > transfer->bytes - transfer->moved) return PCCL_PROTOCOL;
     transfer->moved += landing->payload_bytes;
-    if (transfer->moved == transfer->bytes) complete(inbox, transfer, PCCL_OK);
+    if (landing->offered) transfer->flags |= PCCL__TRANSFER_OFFERED;
+    complete_if_whole(inbox, transfer);
     return PCCL_OK;
 }
 

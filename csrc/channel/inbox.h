@@ -9,10 +9,11 @@
  * asks the landing for its memory before every read.
  *
  * The protocol that inbox and outbox speak through any transport (the sender's view is in outbox.h):
- *   DATA    (key, stamp, bytes, offset, payload, eager): eager data is one whole transfer of up to PCCL__EAGER_BYTES in
- *           one frame and counts against the window; other data was asked for by GO and is never kept, so a large
- *           transfer comes in any number of frames, in any order
- *   OFFER   (key, stamp, bytes): a send that must wait
+ *   DATA    (key, stamp, bytes, offset, payload, eager, offered): eager data is one whole transfer of up to
+ *           PCCL__EAGER_BYTES in one frame and counts against the window; other data was asked for by GO and is never
+ *           kept, so a large transfer comes in any number of frames, in any order
+ *   OFFER   (key, stamp, bytes): a send that must wait. GO may cross it, and its data overtake it on another stripe: so
+ *           data says that it was offered, and a receive completes only with its offer, lest a late one find no receive
  *   GO      (key, bytes): a receive is posted; post and offer below tell when to send one
  *   WINDOW  (released): the eager charge that the receiver has let go of, in all
  *
@@ -30,7 +31,10 @@ enum {
     PCCL__BOX_BUCKETS = 256,
     PCCL__BOX_ENTRIES = 64 * 1024, /* kept arrivals, offers or grants of one channel; more is PROTOCOL */
     PCCL__EAGER_OVERHEAD = 64,     /* charged per eager frame, so that empty ones are bounded too */
-    PCCL__TRANSFER_GO = 1u << 30   /* in transfer.flags: GO was sent for this receive; lower bits are the transport's */
+    /* In a receive's transfer.flags; lower bits are the transport's. */
+    PCCL__TRANSFER_GO = 1u << 30,         /* GO was sent */
+    PCCL__TRANSFER_OFFER_SEEN = 1u << 29, /* its OFFER came */
+    PCCL__TRANSFER_OFFERED = 1u << 28     /* its data says that there is one */
 };
 
 static inline uint32_t pccl__eager_charge(uint32_t payload_bytes) { return payload_bytes + PCCL__EAGER_OVERHEAD; }
@@ -58,7 +62,7 @@ struct pccl__landing {
     struct pccl__early *early;       /* neither: nowhere */
     struct pccl__key key;
     uint32_t offset, payload_bytes;
-    bool eager;
+    bool eager, offered;
 };
 
 /* A DATA frame's header. */
@@ -69,6 +73,7 @@ struct pccl__arrival {
     uint32_t offset; /* of this payload in it */
     uint32_t payload_bytes;
     bool eager;
+    bool offered;    /* the sender made an OFFER for it */
 };
 
 void pccl__inbox_init(struct pccl__inbox *inbox, struct list *completed, struct list *notices);
@@ -89,7 +94,7 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
 /* Where byte 0 of the payload belongs right now; NULL: nowhere (read it and forget it). Valid until the next call of
  * any function here. */
 uint8_t *pccl__landing_memory(const struct pccl__landing *landing);
-/* All payload bytes are in place. The transfer completes with the last one. Errors: PROTOCOL: break the channel. */
+/* All payload bytes are in place. The transfer completes with the last of them and its offer. Errors: PROTOCOL: break the channel. */
 pccl_status pccl__landing_end(struct pccl__landing *landing);
 /* The frame will not be finished or was a repetition. A landing must be ended or dropped before it goes away. */
 void pccl__landing_drop(struct pccl__landing *landing);

@@ -34,8 +34,8 @@ enum pccl__way {
 void pccl__outbox_init(struct pccl__outbox *outbox, struct list *notices);
 /* Initialises transfer.hash_link; owns it while the transfer waits. */
 enum pccl__way pccl__outbox_post(struct pccl__outbox *outbox, struct pccl__transfer *transfer);
-/* A GO came: `*transfer` is the send that may now go (as PCCL__WAY_GRANTED), NULL if none waits; then the grant is
- * kept for it. Errors: NO_MEMORY, PROTOCOL: break the channel. */
+/* A GO came: `*transfer` is the send that may now go (as PCCL__WAY_GRANTED, its data marked as offered), NULL if none
+ * waits; then the grant is kept for it. Errors: NO_MEMORY, PROTOCOL: break the channel. */
 pccl_status pccl__outbox_go(struct pccl__outbox *outbox, const struct pccl__key *key, uint32_t bytes,
                             struct pccl__transfer **transfer);
 /* A WINDOW came. Errors: PROTOCOL (released what was never sent). */
