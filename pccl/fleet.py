@@ -5,8 +5,10 @@ A supervisor owns a `Fleet` of `Child`ren; a worker process has one `Line` to it
 class: messages are small dicts, read without threads, so a supervisor is one loop over `Fleet.next`.
 
 `Master` is the one process among them that speaks plain text: `pccl master`, which may be killed and started again.
+`gather` is how workers find each other at the start.
 
-Must not know: what the messages mean, and nothing of communicators. No wait here is without a limit.
+Must not know: what the messages mean, or what the workers compute. No wait here is without a limit, but for a worker's
+for its supervisor, which ends when the supervisor does.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,13 +26,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pccl import Communicator
 
 Message = dict[str, Any]
 
 READ_BYTES = 1 << 16
 EXIT_LIMIT_S = 10.0
 MASTER_LIMIT_S = 20.0
+POLL_S = 0.01
 
 
 class Line:
@@ -48,6 +55,13 @@ class Line:
         line = cls(os.dup(0), os.dup(1))
         os.dup2(2, 1)
         return line
+
+    @classmethod
+    def over_socket(cls, path: str) -> Line:
+        """The line of a worker whose stdin and stdout are not its own (mpiexec): dials the supervisor's Unix socket."""
+        with socket.socket(socket.AF_UNIX) as dialled:
+            dialled.connect(path)
+            return cls(os.dup(dialled.fileno()), os.dup(dialled.fileno()))
 
     def send(self, **fields: Any) -> None:
         """Blocks while the pipe is full. Raises BrokenPipeError when the other end is gone."""
@@ -85,8 +99,8 @@ class Line:
 
     def close(self) -> None:
         """Gives both descriptors back."""
-        for descriptor in {self.read_fd, self._write_fd}:
-            os.close(descriptor)
+        os.close(self.read_fd)
+        os.close(self._write_fd)
 
 
 class Child:
@@ -166,6 +180,13 @@ class Fleet:
             for descriptor in readable:
                 open_lines[descriptor].fill()
 
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until all children have ended by themselves; `close` kills the rest. Drops what they still say."""
+        deadline = time.monotonic() + timeout_s
+        while not all(child.over for child in self._children):
+            if self.next(max(0.0, deadline - time.monotonic())) is None:
+                return
+
     def close(self) -> None:
         """Kills what still runs, reaps all, closes all lines. May be called again."""
         for child in self._children:
@@ -175,6 +196,15 @@ class Fleet:
             child.process.wait(EXIT_LIMIT_S)
             child.line.close()
         self._children.clear()
+
+
+def gather(comm: Communicator, peers: int) -> None:
+    """Admits newcomers until the group has `peers` members. For a start-up, where all members do the same."""
+    while comm.group_world_size < peers:
+        if comm.are_peers_pending():
+            comm.update_topology()
+        else:
+            time.sleep(POLL_S)
 
 
 class Master:

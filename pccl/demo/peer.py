@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,7 @@ from numpy.typing import NDArray
 import pccl
 from pccl.demo import digits, mlp
 from pccl.demo.diloco import Outer, local_steps
-from pccl.fleet import Line
-
-POLL_S = 0.02
+from pccl.fleet import Line, gather
 
 
 class Peer:
@@ -110,15 +107,6 @@ class Peer:
         accuracy = mlp.accuracy(self._outer.parameters, self._data.test_images, self._data.test_labels)
         round_ = int(self._outer.round[0])
         self._line.send(kind="finished", accuracy=accuracy, digest=self._outer.digest(), round=round_)
-
-
-def gather(comm: pccl.Communicator, peers: int) -> None:
-    """Admits newcomers until `peers` are there; a start-up only, training itself admits them between cycles."""
-    while comm.group_world_size < peers:
-        if comm.are_peers_pending():
-            comm.update_topology()
-        else:
-            time.sleep(POLL_S)
 
 
 def main() -> None:

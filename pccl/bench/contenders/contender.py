@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""What the timing loop needs of a library."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pccl.bench.work import Work
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One process of a team. `settings` are those of the command line, by name."""
+
+    rank: int
+    peers: int
+    master: str
+    settings: dict[str, Any]
+
+
+class Contender(ABC):
+    """One process's end of a library: it meets the others, then binds work to calls."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+
+    @property
+    def rank(self) -> int:
+        """The rank within the library, once met: it decides about places in buffers."""
+        return self.seat.rank
+
+    def offer(self) -> Any:
+        """What the others need to find this process (JSON); None where nothing is needed."""
+        return None
+
+    @abstractmethod
+    def meet(self, offers: list[Any]) -> None:
+        """Connects to the others; `offers` in rank order. Blocks until all are there."""
+
+    @abstractmethod
+    def bind(self, work: Work) -> Callable[[], object]:
+        """A function that performs the work once; all that can be done before is done here."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Waits for all processes of the team."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Ends a batch: whatever the library has put off is done here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the team."""

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""MPI through mpi4py; the processes are started by mpiexec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from pccl.bench.contenders.contender import Contender
+from pccl.bench.work import ROOT, Work
+
+
+class Mpi(Contender):
+    """One rank of the world communicator."""
+
+    def meet(self, offers: list[Any]) -> None:
+        """mpiexec has seen to it already."""
+
+    @property
+    def rank(self) -> int:
+        """The rank in the world."""
+        return int(MPI.COMM_WORLD.Get_rank())
+
+    def bind(self, work: Work) -> Callable[[], object]:
+        """The upper-case calls, which take buffers as they are."""
+        world, source, target = MPI.COMM_WORLD, work.source, work.target
+        given = MPI.IN_PLACE if work.shape.in_place else source
+        if work.shape.op == "broadcast" and not work.shape.in_place:
+            return lambda: (target.__setitem__(slice(None), source), world.Bcast(target, ROOT))
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: world.Allreduce(given, target),
+            "reduce_scatter": lambda: world.Reduce_scatter_block(source, target),
+            "all_gather": lambda: world.Allgather(given, target),
+            "broadcast": lambda: world.Bcast(target, ROOT),
+            "barrier": world.Barrier,
+        }
+        return calls[work.shape.op]
+
+    def barrier(self) -> None:
+        """MPI's own."""
+        MPI.COMM_WORLD.Barrier()
+
+    def settle(self) -> None:
+        """Blocking calls put nothing off."""
+
+    def close(self) -> None:
+        """mpi4py finalizes MPI when the process exits."""
+
+
+contender = Mpi

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""pccl itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pccl
+from pccl.bench.contenders.contender import Contender, Seat
+from pccl.bench.work import ROOT, Work
+from pccl.fleet import gather
+
+
+class Own(Contender):
+    """A peer of a real master."""
+
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat)
+        self._deferred = seat.settings["commit"] == "deferred"
+        self._comm = pccl.Communicator(
+            seat.master,
+            p2p_connection_pool_size=seat.settings["connections"],
+            commit=seat.settings["commit"],
+        )
+
+    def meet(self, offers: list[Any]) -> None:
+        """Joins the run, and waits for the rest of the team."""
+        self._comm.connect()
+        gather(self._comm, self.seat.peers)
+
+    @property
+    def rank(self) -> int:
+        """The rank in the group: the order of admission, whatever the seat."""
+        return self._comm.rank
+
+    def bind(self, work: Work) -> Callable[[], object]:
+        """The public calls, as a user writes them."""
+        comm, source, target = self._comm, work.source, work.target
+        total = pccl.ReduceOp.SUM
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: comm.all_reduce(source, target, op=total),
+            "reduce_scatter": lambda: comm.reduce_scatter(source, target, op=total),
+            "all_gather": lambda: comm.all_gather(source, target),
+            "broadcast": lambda: comm.broadcast(source, target, root=ROOT),
+            "barrier": comm.barrier,
+        }
+        return calls[work.shape.op]
+
+    def barrier(self) -> None:
+        """A collective like any other."""
+        self._comm.barrier()
+
+    def settle(self) -> None:
+        """Deferred operations are committed as one step."""
+        if self._deferred:
+            self._comm.commit()
+
+    def close(self) -> None:
+        """Leaves the run."""
+        self._comm.close()
+
+
+contender = Own

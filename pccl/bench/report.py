@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""How results are shown: a table for people, or one JSON object a line for programs. Rows come out as they are
+measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from pccl.bench import sizes
+from pccl.bench.metrics import Figures
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender at one size. `exact`: every rank's result was right to the last bit."""
+
+    op: str
+    contender: str
+    peers: int
+    bytes: int
+    dtype: str
+    in_place: bool
+    commit: str
+    exact: bool
+    figures: Figures
+
+
+class JsonReport:
+    """One object per contender and size."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def begin(self, op: str, contenders: list[str]) -> None:
+        """JSON needs no heading."""
+
+    def rows(self, rows: list[Row]) -> None:
+        """`speedup` on other contenders' lines: their median time over pccl's."""
+        own = rows[0].figures.median_us
+        for row in rows:
+            fields = asdict(row)
+            fields.update({name: round(value, 4) for name, value in fields.pop("figures").items()})
+            if row is not rows[0]:
+                fields["speedup"] = round(row.figures.median_us / own, 3)
+            self._write(json.dumps(fields))
+
+
+class TableReport:
+    """A line per size: pccl's figures, then each other contender's median and how many times as long that is."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def begin(self, op: str, contenders: list[str]) -> None:
+        """The heading."""
+        heading = f"{op:>14} {'median us':>11} {'min us':>11} {'p99 us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
+        for name in contenders[1:]:
+            heading += f" {name + ' us':>12} {'ratio':>7}"
+        self._write(heading)
+
+    def rows(self, rows: list[Row]) -> None:
+        """One line; a result that was not exact is called WRONG."""
+        own = rows[0].figures
+        line = f"{sizes.show(rows[0].bytes):>14} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
+        line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f}"
+        for row in rows[1:]:
+            line += f" {row.figures.median_us:12.1f} {row.figures.median_us / own.median_us:6.2f}x"
+        wrong = [row.contender for row in rows if not row.exact]
+        self._write(line + (f"  WRONG: {', '.join(wrong)}" if wrong else ""))
+
+
+Report = JsonReport | TableReport
