@@ -125,6 +125,7 @@ enum { PCCL_ADDRESS_BYTES = 64 };
 
 typedef struct pccl_options {
     pccl_peer_id id;              /* this peer; unique per process start */
+    uint64_t host_id;             /* as in this peer's pccl_member */
     uint8_t run_secret[16];       /* equal on all peers of a run; other connections are refused */
     const char *listen_address;   /* numeric IPv4 or IPv6; NULL is 127.0.0.1 */
     uint16_t listen_port;         /* 0: the system chooses; pccl_engine_port tells */

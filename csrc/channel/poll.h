@@ -40,6 +40,9 @@ void pccl__poll_remove(struct pccl__poll *poll, int handle);
 int pccl__poll_wait(struct pccl__poll *poll, uint64_t timeout_ns, struct pccl__ready ready[PCCL__POLL_BATCH]);
 /* Makes one pccl__poll_wait that runs now, or the next one, return. Any thread. */
 void pccl__poll_wake(struct pccl__poll *poll);
+/* In a forked child: closes the child's copies of every registered descriptor and of the set itself, without touching
+ * the parent's set. Only pccl__poll_free of an unused set may follow; the child must not. */
+void pccl__poll_forked(struct pccl__poll *poll);
 void pccl__poll_dispatch(struct pccl__poll *poll, const struct pccl__ready *ready, int count);
 
 #endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+enum { PASSES_MAX = 16 }; /* of one progress; then the caller may look at the clock */
+
+/* ---------------------------------------------------------------- operations */
+
+struct pccl_operation *pccl__operation_new(struct pccl__core *core) {
+    struct pccl_operation *op = pccl__pool_take(&core->pool, sizeof *op);
+    if (!op) return NULL;
+    memset(op, 0, sizeof *op);
+    op->core = core;
+    op->handle_held = op->core_held = true;
+    list_init(&op->link);
+    core->open_calls++;
+    return op;
+}
+
+void pccl__operation_text(const struct pccl_operation *op, char *text, size_t bytes) {
+    char what[PCCL__DESCRIPTOR_TEXT];
+    pccl__stamp_text(&op->stamp, what);
+    snprintf(text, bytes, "%s tag %llu #%u", what, (unsigned long long)op->name.tag, op->name.sequence);
+}
+
+/* Frees what nobody needs any more: transfers' memory when the channels let go, the object when both owners did. */
+static void shed(struct pccl_operation *op) {
+    struct pccl__core *core = op->core;
+    if (op->state != PCCL__ENDED || op->borrowed > 0) return;
+    if (op->core_held) {
+        pccl__exec_release(&core->exec, op);
+        list_remove(&op->link);
+        list_push_back(&core->held, &op->link);
+        op->core_held = false;
+    }
+    if (op->handle_held) return;
+    list_remove(&op->link);
+    pccl__pool_put(&core->pool, op, sizeof *op);
+}
+
+void pccl__core_handle_free(struct pccl_operation *op) {
+    op->handle_held = false;
+    if (op->core) shed(op);
+    else free(op);
+}
+
+static void cancel_posted(struct pccl_operation *op, pccl_status why) {
+    if (!op->is_fetch) {
+        pccl__exec_cancel(&op->core->exec, op, why);
+        return;
+    }
+    struct pccl__channel *channel = pccl__group_channel(&op->core->group, &op->fetch_peer);
+    if (channel && op->fetch.state == PCCL__POSTED) channel->ops->cancel(channel, &op->fetch, why);
+}
+
+void pccl__operation_end(struct pccl_operation *op, pccl_status status, const char *format, ...) {
+    CHECK(op->state != PCCL__ENDED);
+    struct pccl__core *core = op->core;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(op->text, sizeof op->text, format, arguments);
+    va_end(arguments);
+    bool deferred_data = op->entry && (op->call.flags & PCCL_DEFERRED);
+    if (op->entry && status == PCCL_OK) pccl__tags_returned(&core->tags, op->name.tag, op->entry);
+    else if (op->entry) op->entry->operation = NULL;
+    op->entry = NULL;
+    op->status = status;
+    op->state = PCCL__ENDED;
+    core->open_calls--;
+    core->ended_count++;
+    if (deferred_data) core->deferred.running--;
+    list_remove(&op->link);
+    list_push_back(&core->leaving, &op->link);
+    if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
+    if (op->call.flags & PCCL_NOTIFY)
+        pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE, .reason = status,
+                                                      .epoch = op->info.epoch, .name = op->name,
+                                                      .token = op->call.token});
+    atomic_store_explicit(&op->ended, true, memory_order_release);
+    shed(op);
+}
+
+/* A commit waits for the deferred operations before it. */
+static void advance_commits(struct pccl__core *core) {
+    if (core->deferred.running > 0) return;
+    for (struct list *node = core->open.next; node != &core->open;) {
+        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        node = node->next;
+        if (op->call.collective == PCCL_COMMIT && op->state == PCCL__DATA) {
+            pccl__operation_advance(op);
+            return; /* at most one can be ready: commits have an order */
+        }
+    }
+}
+
+void pccl__operation_advance(struct pccl_operation *op) {
+    struct pccl__core *core = op->core;
+    if (core->frozen || op->is_fetch) return;
+    if (op->state == PCCL__DATA) {
+        bool deferred = op->call.flags & PCCL_DEFERRED;
+        if (!pccl__exec_data_done(op, deferred)) return;
+        if (op->call.collective == PCCL_COMMIT && core->deferred.running > 0) return;
+        if (deferred) {
+            pccl__exec_publish(op);
+            pccl__operation_end(op, PCCL_OK, "success");
+            advance_commits(core);
+            return;
+        }
+        op->entry->state = PCCL_DATA_DONE;
+        op->state = PCCL__FINISH;
+        pccl_status status = pccl__exec_begin_finish(&core->exec, op);
+        if (status != PCCL_OK) {
+            pccl__operation_failed(op, status);
+            return;
+        }
+    }
+    if (op->state != PCCL__FINISH || !pccl__exec_finished(op)) return;
+    pccl__exec_publish(op);
+    if (op->call.collective == PCCL_COMMIT) core->deferred.open = false;
+    pccl__operation_end(op, PCCL_OK, "success");
+}
+
+void pccl__operation_failed(struct pccl_operation *op, pccl_status status) {
+    CHECK(status == PCCL_NO_MEMORY || status == PCCL_PEER_LOST);
+    if (status == PCCL_PEER_LOST) return; /* the broken channel is found and named by progress */
+    char what[PCCL__DESCRIPTOR_TEXT + 64], text[PCCL_MESSAGE_BYTES];
+    pccl__operation_text(op, what, sizeof what);
+    snprintf(text, sizeof text, "rank %u has no memory for %s", op->core->group.rank, what);
+    pccl__core_freeze(op->core, PCCL_NO_MEMORY, NULL, text);
+}
+
+/* ---------------------------------------------------------------- what channels hand over */
+
+static void transfer_done(struct pccl__core *core, struct pccl__channel *channel, struct pccl__transfer *transfer) {
+    if (transfer->key.epoch == 0 && transfer->is_send) {
+        pccl__core_served(core, transfer);
+        return;
+    }
+    struct pccl_operation *op = transfer->owner;
+    op->borrowed--;
+    if (op->state == PCCL__ENDED) {
+        shed(op);
+    } else if (op->is_fetch) {
+        if (transfer->status == PCCL_OK) op->info.rx_bytes = transfer->bytes;
+        pccl__operation_end(op, transfer->status, "%s",
+                            transfer->status == PCCL_OK ? "success" : channel->error.message);
+    } else if (core->frozen) {
+        return; /* late frames change nothing */
+    } else if (transfer->status == PCCL_OK) {
+        op->progressed_ns = core->now_ns;
+        pccl_status status = pccl__exec_completed(&core->exec, op, transfer);
+        if (status != PCCL_OK) pccl__operation_failed(op, status);
+        else pccl__operation_advance(op);
+    } else if (transfer->status == PCCL_MISMATCH) {
+        pccl__core_mismatch(core, op, pccl__group_rank_of(&core->group, &channel->peer), &transfer->peer_stamp);
+    }
+}
+
+static void abort_notice(struct pccl__core *core, uint32_t rank, const struct pccl__notice *notice) {
+    if (notice->key.epoch > core->group.epoch) core->early_abort = max_u64(core->early_abort, notice->key.epoch);
+    if (notice->key.epoch != core->group.epoch || core->frozen) return;
+    pccl_peer_id suspect = {{0}};
+    char text[PCCL_MESSAGE_BYTES];
+    if (notice->bytes >= sizeof suspect) memcpy(&suspect, notice->data, sizeof suspect);
+    size_t said = notice->bytes > sizeof suspect ? notice->bytes - sizeof suspect : 0;
+    snprintf(text, sizeof text, "rank %u stopped: %.*s", rank, (int)said, (const char *)notice->data + sizeof suspect);
+    pccl__core_freeze(core, PCCL_ABORTED, &suspect, text);
+}
+
+static void notice_came(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
+    uint32_t rank = pccl__group_rank_of(&core->group, &channel->peer);
+    if (rank == core->group.size) return;
+    switch (notice->kind) {
+    case PCCL__NOTICE_ARRIVED:
+    case PCCL__NOTICE_ANNOUNCE: pccl__core_announced(core, rank, &notice->key, &notice->stamp); break;
+    case PCCL__NOTICE_WANTED: pccl__core_wanted(core, channel, notice); break;
+    case PCCL__NOTICE_REFUSED: pccl__core_refused(core, channel, notice); break;
+    case PCCL__NOTICE_ABORT: abort_notice(core, rank, notice); break;
+    case PCCL__NOTICE_MISMATCH: pccl__core_mismatch_notice(core, notice); break;
+    default: break; /* a newer peer's: protocol versions guard meaning, so ignoring is safe */
+    }
+}
+
+void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel) {
+    struct pccl__done done;
+    pccl__done_init(&done);
+    channel->ops->progress(channel, core->now_ns, &done);
+    struct list *node;
+    while ((node = list_pop_front(&done.transfers)))
+        transfer_done(core, channel, LIST_ENTRY(node, struct pccl__transfer, link));
+    while ((node = list_pop_front(&done.notices))) {
+        struct pccl__notice *notice = LIST_ENTRY(node, struct pccl__notice, link);
+        notice_came(core, channel, notice);
+        pccl__notice_free(notice);
+    }
+}
+
+void pccl__core_retire(struct pccl__core *core, struct pccl__channel **slot) {
+    struct pccl__channel *channel = *slot;
+    if (!channel) return;
+    channel->ops->close(channel, PCCL_PEER_LOST);
+    pccl__core_run_channel(core, channel);
+    *slot = NULL;
+    channel->ops->free(channel);
+}
+
+void pccl__core_notify_all(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
+                           const struct pccl__stamp *stamp, const void *data, uint32_t bytes) {
+    for (uint32_t rank = 0; rank < core->group.size; rank++) {
+        struct pccl__channel *channel = core->group.channels[rank];
+        if (channel && !channel->broken) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
+    }
+}
+
+/* ---------------------------------------------------------------- links that break */
+
+static bool has_open_operation(const struct pccl__core *core) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next)
+        if (!LIST_ENTRY(node, struct pccl_operation, link)->is_fetch) return true;
+    return false;
+}
+
+/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. */
+static void replace_channel(struct pccl__core *core, uint32_t rank) {
+    struct pccl__channel *channel = core->group.channels[rank];
+    pccl_event event = {.kind = PCCL_EVENT_SUSPECT, .reason = PCCL_PEER_LOST, .epoch = core->group.epoch,
+                        .peer = channel->peer};
+    snprintf(event.text, sizeof event.text, "the link to rank %u broke: %.400s", rank, channel->error.message);
+    pccl__core_retire(core, &core->group.channels[rank]);
+    pccl_status status =
+        core->transport->ops->open(core->transport, &core->group.members[rank], &core->group.channels[rank]);
+    if (status == PCCL_OK) core->group.channels[rank]->ops->expect(core->group.channels[rank], core->group.epoch);
+    pccl__events_add(&core->events, &event);
+}
+
+static void check_links(struct pccl__core *core) {
+    for (uint32_t rank = 0; rank < core->group.size; rank++) {
+        struct pccl__channel *channel = core->group.channels[rank];
+        if (!channel || !channel->broken) continue;
+        pccl__core_fail_fetches(core, &channel->peer, channel->error.message);
+        if (core->frozen) continue;
+        if (!has_open_operation(core)) {
+            replace_channel(core, rank);
+            continue;
+        }
+        char text[PCCL_MESSAGE_BYTES];
+        snprintf(text, sizeof text, "the link to rank %u broke: %.400s", rank, channel->error.message);
+        pccl__core_freeze(core, PCCL_PEER_LOST, &channel->peer, text);
+    }
+}
+
+/* ---------------------------------------------------------------- progress */
+
+static bool due(const struct pccl__core *core, bool ready, uint64_t deadline_ns) {
+    return ready || deadline_ns <= core->now_ns;
+}
+
+static bool run_once(struct pccl__core *core) {
+    bool any = false;
+    if (due(core, core->transport->ready, core->transport->deadline_ns)) {
+        core->transport->ops->progress(core->transport, core->now_ns);
+        any = true;
+    }
+    for (uint32_t rank = 0; rank < core->group.size; rank++) {
+        struct pccl__channel *channel = core->group.channels[rank];
+        if (!channel || !due(core, channel->ready, channel->deadline_ns)) continue;
+        pccl__core_run_channel(core, channel);
+        any = true;
+    }
+    return any;
+}
+
+void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) {
+    core->now_ns = now_ns;
+    for (int pass = 0; pass < PASSES_MAX && run_once(core); pass++) check_links(core);
+    pccl__core_check_stalls(core);
+}
+
+uint64_t pccl__core_deadline(const struct pccl__core *core) {
+    uint64_t deadline = core->transport->ready ? core->now_ns : core->transport->deadline_ns;
+    for (uint32_t rank = 0; rank < core->group.size; rank++) {
+        const struct pccl__channel *channel = core->group.channels[rank];
+        if (channel) deadline = min_u64(deadline, channel->ready ? core->now_ns : channel->deadline_ns);
+    }
+    return list_empty(&core->open) ? deadline : min_u64(deadline, core->next_stall_check_ns);
+}
+
+uint32_t pccl__core_pending(const struct pccl__core *core) { return core->open_calls + core->deferred.open; }
+
+bool pccl__core_busy(const struct pccl__core *core) { return core->open_calls > 0 || !list_empty(&core->served); }
+
+/* ---------------------------------------------------------------- life */
+
+pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl__transport *transport,
+                           struct pccl__core **out) {
+    struct pccl__core *core = calloc(1, sizeof *core);
+    if (!core) return PCCL_NO_MEMORY;
+    core->options = *options;
+    core->transport = transport;
+    core->next_stall_check_ns = 0;
+    pccl__pool_init(&core->pool);
+    pccl__tags_init(&core->tags);
+    pccl__events_init(&core->events);
+    struct list *lists[] = {&core->open, &core->queued, &core->leaving, &core->held, &core->failed, &core->served, &core->schedules};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
+    core->exec = (struct pccl__exec){.group = &core->group, .pool = &core->pool, .kernels = pccl__kernels(),
+                                     .segment_bytes = options->segment_bytes};
+    *out = core;
+    return PCCL_OK;
+}
+
+void pccl__core_free(struct pccl__core *core) {
+    pccl__core_halt(core, PCCL_CLOSED, "the communicator was closed");
+    for (uint32_t rank = 0; rank < core->group.size; rank++) pccl__core_retire(core, &core->group.channels[rank]);
+    CHECK(list_empty(&core->leaving));
+    struct list *node;
+    while ((node = list_pop_front(&core->held))) { /* handles may outlive us */
+        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        op->core = NULL;
+        op->engine = NULL;
+        pccl__pool_disown(&core->pool, sizeof *op);
+    }
+    pccl__core_drop_served(core);
+    pccl__core_drop_mismatches(core);
+    pccl__core_drop_schedules(core);
+    pccl__group_clear(&core->group);
+    pccl__tags_free(&core->tags);
+    pccl__events_clear(&core->events);
+    pccl__pool_clear(&core->pool);
+    free(core);
+}

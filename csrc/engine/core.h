@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * core.h - the data plane of one peer, single-threaded: operations, commit protocol, views.
+ *
+ * Must not know: threads, descriptors, the clock (now_ns is an argument). engine.c puts a lock around it; the tests run
+ * many cores in one thread over the sim transport.
+ *
+ * Life of an operation (DESIGN 6): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the epoch is
+ * frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the master, and brings
+ * the next view with the verdicts (settle.c).
+ */
+#ifndef PCCL_ENGINE_CORE_H
+#define PCCL_ENGINE_CORE_H
+
+#include "engine/event.h"
+#include "engine/exec.h"
+#include "engine/operation.h"
+
+enum {
+    PCCL__NOTICE_ABORT = PCCL__NOTICE_OWNER,
+    PCCL__NOTICE_MISMATCH,  /* key of the operation; data: rank a, rank b u32; stamp a, stamp b */
+    PCCL__NOTICE_ANNOUNCE,  /* key and stamp of an operation that waits */
+    PCCL__NOTICE_REFUSED    /* answers WANTED: no such range is served */
+};
+
+struct pccl__core_options {
+    pccl_peer_id id;
+    uint32_t min_world_size, segment_bytes, operation_timeout_ms, stall_ms;
+};
+
+/* The step of deferred operations that PCCL_COMMIT settles. */
+struct pccl__deferred {
+    bool open;         /* something was started since the last commit */
+    bool broken;       /* ... and the epoch has changed: to be repeated */
+    uint32_t running;  /* deferred operations whose data phase has not ended */
+};
+
+struct pccl__core {
+    struct pccl__core_options options;
+    struct pccl__transport *transport;
+    struct pccl__group group; /* epoch 0: no view yet */
+    struct pccl__pool pool;
+    struct pccl__exec exec;
+    struct pccl__tags tags;
+    struct pccl__deferred deferred;
+    struct list open;    /* operations in DATA or FINISH, fetches too */
+    struct list queued;  /* wait for the next epoch */
+    struct list leaving; /* ended, still borrowed by channels */
+    struct list held;    /* ended and only held by the caller's handle */
+    struct list failed;  /* mismatches met or owed: struct mismatch */
+    uint32_t failed_count;
+    struct list served;  /* state.c: struct served */
+    struct pccl__events events;
+    struct list schedules; /* start.c: those of this epoch */
+    uint64_t now_ns;
+    uint64_t newest_epoch;
+    uint64_t next_fetch;
+    uint32_t open_calls; /* operations in open or queued */
+    uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
+    uint64_t next_stall_check_ns;
+    uint64_t early_abort; /* an epoch that others froze before we installed it */
+    bool frozen;
+    pccl_status halted;  /* PCCL_OK: not */
+    char halt_text[PCCL_MESSAGE_BYTES];
+    char cause_text[PCCL_MESSAGE_BYTES]; /* of the last view change, for broken steps */
+};
+
+/* ---- core.c */
+pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl__transport *transport,
+                           struct pccl__core **core);
+/* Ends everything with CLOSED, frees the channels and the core (not the transport). */
+void pccl__core_free(struct pccl__core *core);
+/* Runs what is ready and what is due; call after poll dispatch, and after every start or view. */
+void pccl__core_progress(struct pccl__core *core, uint64_t now_ns);
+/* When progress wants to run without news; NEVER_NS. */
+uint64_t pccl__core_deadline(const struct pccl__core *core);
+void pccl__core_handle_free(struct pccl_operation *operation);
+uint32_t pccl__core_pending(const struct pccl__core *core);
+/* Anything under way that needs progress? */
+bool pccl__core_busy(const struct pccl__core *core);
+
+/* ---- start.c */
+pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uint64_t now_ns,
+                             struct pccl_operation **operation, pccl_error *error);
+pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
+                               pccl_error *error);
+/* Starts an operation in the current epoch (it is new or was queued). May end it. */
+void pccl__core_launch(struct pccl__core *core, struct pccl_operation *operation);
+/* A new epoch: schedules of the old one go. `finish` of exec is set anew. Errors: NO_MEMORY. */
+pccl_status pccl__core_renew_schedules(struct pccl__core *core);
+void pccl__core_drop_schedules(struct pccl__core *core);
+
+/* ---- settle.c */
+pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, uint64_t now_ns, pccl_error *error);
+/* Stops the current epoch; `suspect` may be NULL. No effect without an epoch or when frozen. */
+void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text);
+void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text);
+pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pccl_report_line *lines, size_t capacity,
+                              size_t *count);
+int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_operation_name name);
+
+/* ---- mismatch.c */
+void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, uint32_t other_rank,
+                         const struct pccl__stamp *other);
+void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
+                          const struct pccl__stamp *stamp);
+void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice);
+/* Did a mismatch of an operation that we had not started come in? Then it has been told, and `operation` was ended. */
+bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *operation);
+/* The epoch ends: forgets what was met, re-numbers what is owed for the next epoch. Before the tags are cleared. */
+void pccl__core_renew_mismatches(struct pccl__core *core);
+void pccl__core_drop_mismatches(struct pccl__core *core);
+
+/* ---- stall.c */
+void pccl__core_check_stalls(struct pccl__core *core);
+
+/* ---- state.c */
+pccl_status pccl__core_serve(struct pccl__core *core, uint64_t sync_id, const pccl_region *regions, uint32_t count,
+                             pccl_error *error);
+void pccl__core_stop_serving(struct pccl__core *core, uint64_t sync_id);
+pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_peer_id peer, uint32_t region,
+                             uint64_t offset, uint64_t bytes, void *target, uint32_t timeout_ms, uint64_t now_ns,
+                             struct pccl_operation **operation, pccl_error *error);
+void pccl__core_wanted(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice);
+void pccl__core_refused(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice);
+/* A served piece was sent, or its link broke. */
+void pccl__core_served(struct pccl__core *core, struct pccl__transfer *transfer);
+/* Ends the fetches from a peer whose link broke or who left. */
+void pccl__core_fail_fetches(struct pccl__core *core, const pccl_peer_id *peer, const char *text);
+void pccl__core_drop_served(struct pccl__core *core);
+
+/* ---- inside the core (core.c) */
+struct pccl_operation *pccl__operation_new(struct pccl__core *core);
+/* Ends it: sets the outcome, tells waiters, cancels what it still has posted, sheds memory when channels let go. */
+void pccl__operation_end(struct pccl_operation *operation, pccl_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* For texts: "all_reduce(float32[8], ...) tag 0 #3". */
+void pccl__operation_text(const struct pccl_operation *operation, char *text, size_t bytes);
+/* Moves an operation on as far as its transfers allow. */
+void pccl__operation_advance(struct pccl_operation *operation);
+/* A local failure (no memory) or a broken link while posting. */
+void pccl__operation_failed(struct pccl_operation *operation, pccl_status status);
+/* Runs a channel once and takes what it hands over. */
+void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);
+/* Closes, drains and frees a channel; NULL is allowed. */
+void pccl__core_retire(struct pccl__core *core, struct pccl__channel **channel);
+/* Sends a notice to every other member whose link is up; lost ones do not matter. */
+void pccl__core_notify_all(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
+                           const struct pccl__stamp *stamp, const void *data, uint32_t bytes);
+
+#endif

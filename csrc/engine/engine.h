@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine.h - threads around one core: the lock, who polls, who sleeps.
+ *
+ * The idea: whoever waits for an operation polls and moves the core on itself (no hand-over between threads for small
+ * messages); a background thread does it while nobody waits. At most one caller *drives*; other callers sleep on a
+ * condition variable and take over when the driver leaves. The background thread sleeps in the poll set while nobody
+ * drives. While callers drive it is parked, and looks every PARK_TICK_MS whether they have stopped: so a loop of
+ * blocking operations never wakes it. Both may be inside pccl__poll_wait at once; all else happens under the lock.
+ *
+ * System calls of one small blocking operation per peer and message: one writev, one readv, and the polls while waiting.
+ */
+#ifndef PCCL_ENGINE_ENGINE_H
+#define PCCL_ENGINE_ENGINE_H
+
+#include <pthread.h>
+
+#include "channel/poll.h"
+#include "engine/core.h"
+
+struct pccl_engine {
+    pthread_mutex_t mutex;
+    pthread_cond_t ended;   /* operations ended, or the driver left */
+    pthread_cond_t parked;  /* for the background thread */
+    pthread_t thread;
+    struct pccl__core *core;
+    struct pccl__poll *poll;
+    struct pccl__transport *transport;
+    pccl_peer_id id;
+    uint16_t port;
+    int event_fd;
+    bool event_shown;       /* event_fd is readable */
+    bool driving;           /* a caller polls */
+    uint32_t sleepers;      /* callers on `ended` */
+    uint64_t drives;        /* counts callers' turns */
+    bool background_polls;  /* the background thread is in the poll set, or about to be */
+    bool stopping, forked;
+    uint32_t cores;         /* this process may run on */
+};
+
+/* Under the lock: after anything that may have ended operations or made events. */
+void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before);
+/* Drives or sleeps until the operation has ended or deadline_ns is reached. Called with the lock held. */
+void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *operation, uint64_t deadline_ns);
+/* Work appeared and no caller will wait for it: sees that the background thread polls with the right timeout. */
+void pccl__engine_kick(struct pccl_engine *engine);
+void *pccl__engine_main(void *engine);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exec.h - runs one schedule over one group: segments, overlap, scratch, then the finish phase.
+ *
+ * The idea: single assignment. The input is only read. What a receive brings lands in fresh scratch, or in the result if
+ * it is the last write of its chunk, and stays there until nobody reads it any more. So no byte that a send may still
+ * read is ever overwritten, and an abort has nothing to undo.
+ *
+ * Segments are the unit of progress: a window of segments is admitted, in order, and each goes through all rounds of
+ * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with zero
+ * buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
+ * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes.
+ *
+ * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads the
+ * arrived segment while it is hot. Nothing else touches it, except the publishing copy of an in-place result.
+ */
+#ifndef PCCL_ENGINE_EXEC_H
+#define PCCL_ENGINE_EXEC_H
+
+#include "engine/group.h"
+#include "engine/operation.h"
+#include "engine/pool.h"
+#include "kernel/kernel.h"
+
+enum {
+    PCCL__WINDOW_SEGMENTS = 16,
+    PCCL__RECEIVES_AHEAD = 2,
+    PCCL__FINISH_STEP = 1 << 30
+};
+
+/* What the executor needs of its surroundings. */
+struct pccl__exec {
+    struct pccl__group *group;
+    struct pccl__pool *pool;
+    const struct pccl__kernels *kernels;
+    const struct pccl__schedule *finish; /* the dissemination barrier of this group */
+    uint32_t segment_bytes;              /* 0: chosen by size */
+};
+
+/* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp, name,
+ * schedule and algorithm. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted nevertheless, so
+ * cancel. */
+pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *operation);
+/* A transfer of this operation completed OK. Errors as above. */
+pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *operation,
+                                 struct pccl__transfer *transfer);
+/* The result is whole; with `sent`: and all sends have completed too. */
+bool pccl__exec_data_done(const struct pccl_operation *operation, bool sent);
+/* Starts the finish phase. Errors as above. */
+pccl_status pccl__exec_begin_finish(struct pccl__exec *exec, struct pccl_operation *operation);
+bool pccl__exec_finished(const struct pccl_operation *operation);
+/* Copies a pooled result to the user's output. */
+void pccl__exec_publish(struct pccl_operation *operation);
+/* Cancels every posted transfer; they complete with `why` later. */
+void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *operation, pccl_status why);
+/* Gives all memory back. borrowed must be 0. */
+void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *operation);
+/* Sets waits[rank] for each member that the operation waits for; returns how many. */
+uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *operation, uint8_t *waits);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/status.h"
+
+static bool same_id(const pccl_peer_id *a, const pccl_peer_id *b) { return memcmp(a, b, sizeof *a) == 0; }
+
+static bool ring_is_permutation(const uint32_t *ring, uint32_t size) {
+    uint8_t *seen = calloc(size, 1);
+    if (!seen) return false;
+    bool good = true;
+    for (uint32_t i = 0; i < size && good; i++) {
+        good = ring[i] < size && !seen[ring[i]];
+        if (good) seen[ring[i]] = 1;
+    }
+    free(seen);
+    return good;
+}
+
+pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error) {
+    if (!view || !view->members || view->size == 0)
+        return pccl__fail(error, PCCL_INVALID, "a view needs at least one member");
+    if (view->epoch == 0 || view->epoch <= newest_epoch)
+        return pccl__fail(error, PCCL_INVALID, "epoch %llu is not newer than %llu", (unsigned long long)view->epoch,
+                          (unsigned long long)newest_epoch);
+    if (view->rank >= view->size)
+        return pccl__fail(error, PCCL_INVALID, "rank %u is outside a view of %u members", view->rank, view->size);
+    if (view->commits_count && !view->commits)
+        return pccl__fail(error, PCCL_INVALID, "commits is NULL but commits_count is %u", view->commits_count);
+    if (view->ring && !ring_is_permutation(view->ring, view->size))
+        return pccl__fail(error, PCCL_INVALID, "the ring is not a permutation of %u ranks", view->size);
+    for (uint32_t i = 0; i < view->size; i++)
+        for (uint32_t j = i + 1; j < view->size; j++)
+            if (same_id(&view->members[i].id, &view->members[j].id))
+                return pccl__fail(error, PCCL_INVALID, "members %u and %u have the same id", i, j);
+    return PCCL_OK;
+}
+
+/* Opens what is missing. On failure closes what was opened here. */
+static pccl_status open_channels(struct pccl__group *next, const struct pccl__group *old,
+                                 struct pccl__transport *transport, pccl_error *error) {
+    for (uint32_t rank = 0; rank < next->size; rank++) {
+        if (rank == next->rank) continue;
+        struct pccl__channel *kept = pccl__group_channel(old, &next->members[rank].id);
+        if (kept && !kept->broken) continue;
+        pccl_status status = transport->ops->open(transport, &next->members[rank], &next->channels[rank]);
+        if (status == PCCL_OK) continue;
+        for (uint32_t i = 0; i < rank; i++) {
+            if (!next->channels[i]) continue;
+            next->channels[i]->ops->close(next->channels[i], PCCL_ABORTED);
+            next->channels[i]->ops->free(next->channels[i]);
+        }
+        return pccl__fail(error, status, "cannot open a link to rank %u at %s port %u", rank,
+                          next->members[rank].address, next->members[rank].port);
+    }
+    return PCCL_OK;
+}
+
+pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, const pccl_view *view,
+                             struct pccl__transport *transport, pccl_error *error) {
+    next->epoch = view->epoch;
+    next->size = view->size;
+    next->rank = view->rank;
+    next->members = malloc(view->size * sizeof *next->members);
+    next->ring = malloc(view->size * sizeof *next->ring);
+    next->channels = calloc(view->size, sizeof(struct pccl__channel *));
+    pccl_status status = PCCL_NO_MEMORY;
+    if (!next->members || !next->ring || !next->channels) {
+        pccl__fail(error, status, "no memory for a view of %u members", view->size);
+        goto failed;
+    }
+    memcpy(next->members, view->members, view->size * sizeof *next->members);
+    next->one_host = true;
+    for (uint32_t i = 0; i < view->size; i++) {
+        next->members[i].address[PCCL_ADDRESS_BYTES - 1] = 0;
+        next->ring[i] = view->ring ? view->ring[i] : i;
+        if (next->ring[i] == view->rank) next->position = i;
+        bool here = view->members[i].host_id == view->members[view->rank].host_id;
+        next->one_host = next->one_host && here;
+        next->host_members += here;
+    }
+    status = open_channels(next, old, transport, error);
+    if (status != PCCL_OK) goto failed;
+    for (uint32_t rank = 0; rank < next->size; rank++) {
+        uint32_t before = pccl__group_rank_of(old, &next->members[rank].id);
+        if (rank == next->rank || next->channels[rank] || before == old->size) continue;
+        next->channels[rank] = old->channels[before];
+        old->channels[before] = NULL;
+    }
+    return PCCL_OK;
+failed:
+    if (next->channels) memset(next->channels, 0, view->size * sizeof *next->channels);
+    pccl__group_clear(next);
+    return status;
+}
+
+void pccl__group_clear(struct pccl__group *group) {
+    for (uint32_t i = 0; i < group->size && group->channels; i++) CHECK(!group->channels[i]);
+    free(group->members);
+    free(group->ring);
+    free(group->channels);
+    *group = (struct pccl__group){0};
+}
+
+uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id *id) {
+    uint32_t rank = 0;
+    while (rank < group->size && !same_id(&group->members[rank].id, id)) rank++;
+    return rank;
+}
+
+struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const pccl_peer_id *id) {
+    uint32_t rank = pccl__group_rank_of(group, id);
+    return rank < group->size ? group->channels[rank] : NULL;
+}

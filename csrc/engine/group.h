@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * group.h - the current view: members in rank order, the ring, one channel per other member.
+ *
+ * A change of view keeps the channels of members that stay, closes those of members that left or whose link broke, and
+ * opens fresh ones. Opening dials nothing.
+ */
+#ifndef PCCL_ENGINE_GROUP_H
+#define PCCL_ENGINE_GROUP_H
+
+#include "channel/channel.h"
+#include "pccl.h"
+
+struct pccl__group {
+    uint64_t epoch;
+    uint32_t size, rank, position;
+    pccl_member *members;            /* [size] */
+    uint32_t *ring;                  /* [size] ranks by position */
+    struct pccl__channel **channels; /* [size] by rank; NULL at our own */
+    bool one_host;                   /* all members share our host */
+    uint32_t host_members;           /* members on our host, us included */
+};
+
+/* Errors: INVALID with a text. */
+pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error);
+/* Builds the next group from `view`, taking over sound channels from `old` (which loses them) and opening the missing
+ * ones. On failure `old` is unchanged. Errors: INVALID address, NO_MEMORY. `next` must be zeroed. */
+pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, const pccl_view *view,
+                             struct pccl__transport *transport, pccl_error *error);
+/* Frees the arrays; all channels must be gone (NULL). */
+void pccl__group_clear(struct pccl__group *group);
+/* NULL: not a member, or ourselves. */
+struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const pccl_peer_id *id);
+/* group->size when not a member. */
+uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id *id);
+
+static inline struct pccl__channel *pccl__group_at_position(const struct pccl__group *group, uint32_t position) {
+    return group->channels[group->ring[position]];
+}
+
+#endif

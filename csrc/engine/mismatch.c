@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mismatch.c - members called different things under one operation name (G6).
+ *
+ * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with the
+ * same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that operation
+ * fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "engine/core.h"
+
+struct mismatch {
+    struct list link;
+    pccl_operation_name name;
+    bool owed;     /* our call of that number has not come yet */
+    bool numbered; /* that call takes its number (false after a change of epoch) */
+    char text[PCCL_MESSAGE_BYTES];
+};
+
+enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
+
+static struct mismatch *find(struct pccl__core *core, pccl_operation_name name) {
+    for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
+        struct mismatch *mismatch = LIST_ENTRY(node, struct mismatch, link);
+        if (mismatch->name.tag == name.tag && mismatch->name.sequence == name.sequence) return mismatch;
+    }
+    return NULL;
+}
+
+static void describe(char text[PCCL_MESSAGE_BYTES], pccl_operation_name name, uint32_t rank_a, uint32_t rank_b,
+                     const struct pccl__stamp *a, const struct pccl__stamp *b) {
+    char what_a[PCCL__DESCRIPTOR_TEXT], what_b[PCCL__DESCRIPTOR_TEXT];
+    pccl__stamp_text(rank_a < rank_b ? a : b, what_a);
+    pccl__stamp_text(rank_a < rank_b ? b : a, what_b);
+    snprintf(text, PCCL_MESSAGE_BYTES, "operation tag %llu #%u: rank %u called %s, rank %u called %s",
+             (unsigned long long)name.tag, name.sequence, rank_a < rank_b ? rank_a : rank_b, what_a,
+             rank_a < rank_b ? rank_b : rank_a, what_b);
+}
+
+/* From now on frames of this operation go to nowhere. */
+static void discard(struct pccl__core *core, pccl_operation_name name) {
+    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    for (uint32_t rank = 0; rank < core->group.size; rank++) {
+        struct pccl__channel *channel = core->group.channels[rank];
+        if (channel && !channel->broken) channel->ops->discard(channel, &key);
+    }
+}
+
+static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, const char *text) {
+    struct mismatch *mismatch = calloc(1, sizeof *mismatch);
+    if (!mismatch) {
+        pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
+        return;
+    }
+    list_init(&mismatch->link);
+    list_push_back(&core->failed, &mismatch->link);
+    mismatch->name = name;
+    mismatch->owed = mismatch->numbered = op == NULL;
+    snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
+    discard(core, name);
+    if (op) pccl__operation_end(op, PCCL_MISMATCH, "%s", text);
+    if (++core->failed_count >= PCCL__DISCARD_MAX)
+        pccl__core_freeze(core, PCCL_MISMATCH, NULL, "too many mismatched operations in one epoch");
+}
+
+void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uint32_t other_rank,
+                         const struct pccl__stamp *other) {
+    pccl_operation_name name = op->name;
+    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    uint8_t data[NOTICE_BYTES];
+    put_u32(data, core->group.rank);
+    put_u32(data + 4, other_rank);
+    memcpy(data + 8, op->stamp.bytes, PCCL__STAMP_BYTES);
+    memcpy(data + 8 + PCCL__STAMP_BYTES, other->bytes, PCCL__STAMP_BYTES);
+    char text[PCCL_MESSAGE_BYTES];
+    describe(text, name, core->group.rank, other_rank, &op->stamp, other);
+    pccl__core_notify_all(core, PCCL__NOTICE_MISMATCH, &key, &op->stamp, data, sizeof data);
+    fail(core, name, op, text);
+}
+
+void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
+                          const struct pccl__stamp *stamp) {
+    if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
+    struct pccl__entry *entry = pccl__tags_entry(&core->tags, (pccl_operation_name){key->tag, key->sequence});
+    struct pccl_operation *op = entry ? entry->operation : NULL;
+    if (op && !pccl__stamp_equal(&op->stamp, stamp)) pccl__core_mismatch(core, op, rank, stamp);
+}
+
+void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {
+    if (notice->key.epoch != core->group.epoch || core->frozen || notice->bytes != NOTICE_BYTES) return;
+    pccl_operation_name name = {notice->key.tag, notice->key.sequence};
+    uint32_t rank_a = get_u32(notice->data), rank_b = get_u32(notice->data + 4);
+    struct pccl__stamp a, b;
+    memcpy(a.bytes, notice->data + 8, sizeof a.bytes);
+    memcpy(b.bytes, notice->data + 8 + PCCL__STAMP_BYTES, sizeof b.bytes);
+    if (find(core, name)) return;
+    struct pccl__entry *entry = pccl__tags_entry(&core->tags, name);
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
+    bool started = tag && name.sequence < tag->next_sequence;
+    if (started && !(entry && entry->operation)) return; /* ended here in another way */
+    char text[PCCL_MESSAGE_BYTES];
+    describe(text, name, rank_a, rank_b, &a, &b);
+    fail(core, name, started ? entry->operation : NULL, text);
+}
+
+bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, op->call.tag);
+    struct mismatch *mismatch = find(core, (pccl_operation_name){op->call.tag, tag ? tag->next_sequence : 0});
+    if (!mismatch || !mismatch->owed) return false;
+    mismatch->owed = false;
+    struct pccl__entry *entry;
+    if (mismatch->numbered && pccl__tags_begin(&core->tags, op->call.tag, &entry) != PCCL_OK)
+        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory to number an operation");
+    pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
+    if (!mismatch->numbered) {
+        list_remove(&mismatch->link);
+        free(mismatch);
+    }
+    return true;
+}
+
+void pccl__core_renew_mismatches(struct pccl__core *core) {
+    for (struct list *node = core->failed.next; node != &core->failed;) {
+        struct mismatch *mismatch = LIST_ENTRY(node, struct mismatch, link);
+        node = node->next;
+        struct pccl__tag *tag = pccl__tags_find(&core->tags, mismatch->name.tag);
+        if (mismatch->owed) {
+            mismatch->name.sequence -= tag ? tag->next_sequence : 0;
+            mismatch->numbered = false;
+        } else {
+            list_remove(&mismatch->link);
+            free(mismatch);
+        }
+    }
+    core->failed_count = 0;
+}
+
+void pccl__core_drop_mismatches(struct pccl__core *core) {
+    struct list *node;
+    while ((node = list_pop_front(&core->failed))) free(LIST_ENTRY(node, struct mismatch, link));
+}

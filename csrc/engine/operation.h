@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * operation.h - one collective in flight: what was called, how far it is, how it ended.
+ *
+ * Life: QUEUED (waits for the next epoch) -> DATA -> FINISH -> ENDED. It has two owners, the caller's handle and the
+ * core; the last one frees it. While `borrowed` > 0 a channel may touch its transfers, so the core keeps it.
+ */
+#ifndef PCCL_ENGINE_OPERATION_H
+#define PCCL_ENGINE_OPERATION_H
+
+#include <stdatomic.h>
+
+#include "channel/channel.h"
+#include "engine/descriptor.h"
+#include "engine/schedule.h"
+#include "engine/tags.h"
+#include "pccl.h"
+
+struct pccl__core;
+struct pccl_operation;
+
+enum pccl__task_state { PCCL__TASK_WAITING = 0, PCCL__TASK_POSTED, PCCL__TASK_ARRIVED, PCCL__TASK_DONE };
+
+/* One step of the plan for one segment: exactly one transfer. */
+struct pccl__task {
+    struct pccl__transfer transfer; /* owner: the task's operation */
+    enum pccl__task_state state;
+    uint32_t step, slot;
+    uint32_t readers; /* dependents that still need `value` while it is in scratch */
+    void *scratch;    /* pool memory of segment_bytes, or NULL */
+    void *value;      /* receives: where the chunk's value is once this is DONE */
+};
+
+/* A segment that is under way through all rounds. */
+struct pccl__slot {
+    uint32_t segment;
+    uint32_t open;         /* tasks not DONE */
+    uint32_t next_receive; /* index into schedule.receives */
+    uint32_t posted;       /* receives posted or arrived, not yet DONE */
+};
+
+struct pccl__finish {
+    struct pccl__transfer *send, *recv; /* [rounds] */
+    uint32_t rounds, round;
+    uint8_t *heard;                     /* [rounds] */
+    bool begun;
+};
+
+enum pccl__operation_state { PCCL__QUEUED, PCCL__DATA, PCCL__FINISH, PCCL__ENDED };
+
+struct pccl_operation {
+    pccl_call call;
+    struct pccl__core *core;
+    void *engine;              /* pccl_engine, for pccl_wait */
+    struct list link;          /* in core->open or core->queued or core->ended */
+    enum pccl__operation_state state;
+    atomic_bool ended;
+    bool handle_held, core_held;
+    bool fated;                /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
+    bool is_fetch;             /* pccl_state_fetch: one transfer, no plan */
+    uint32_t borrowed;         /* transfers that a channel holds */
+    pccl_status status;
+    pccl_info info;
+    char text[PCCL_MESSAGE_BYTES];
+
+    /* Set when it starts in an epoch. */
+    pccl_operation_name name;
+    struct pccl__entry *entry;
+    pccl_algorithm algorithm;
+    struct pccl__stamp stamp;
+    uint64_t started_ns, progressed_ns;
+    uint64_t next_stall_ns;
+
+    /* The data phase. */
+    const struct pccl__schedule *schedule;
+    size_t element_bytes;
+    uint64_t segment_elements;
+    uint32_t segments, slots, admitted, finished_segments;
+    uint32_t open_receives;    /* not yet applied, over all segments; sends are counted in the slots */
+    struct pccl__slot *slot;
+    struct pccl__task *task;   /* [slots * steps] */
+    const uint8_t *input;
+    uint8_t *result;           /* output, or pooled memory to be published */
+    void *pooled;
+    size_t pooled_bytes;
+    void *arena;               /* slots, tasks, finish transfers */
+    size_t arena_bytes;
+    struct pccl__finish finish;
+
+    /* State fetch. */
+    struct pccl__transfer fetch;
+    pccl_peer_id fetch_peer;
+};
+
+#endif

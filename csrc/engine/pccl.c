@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pccl.c - the public functions: lock, core, unlock.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "channel/tcp.h"
+#include "engine/engine.h"
+
+static uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
+
+static uint32_t usable_cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, pccl_error *error) {
+    struct pccl__core_options core = {.id = options->id,
+                                      .min_world_size = or_default(options->min_world_size, 2),
+                                      .segment_bytes = options->segment_bytes,
+                                      .operation_timeout_ms = or_default(options->operation_timeout_ms, 300000),
+                                      .stall_ms = or_default(options->stall_ms, 100)};
+    struct pccl__tcp_options tcp = {.id = options->id,
+                                    .listen_address = options->listen_address ? options->listen_address : "127.0.0.1",
+                                    .listen_port = options->listen_port,
+                                    .stripes = options->stripes,
+                                    .connect_timeout_ms = or_default(options->connect_timeout_ms, 10000),
+                                    .checksum = options->checksum,
+                                    .host_id = options->host_id};
+    memcpy(tcp.run_secret, options->run_secret, sizeof tcp.run_secret);
+    engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->event_fd < 0) return pccl__fail(error, PCCL_SYSTEM, "cannot make an event descriptor");
+    pccl_status status = pccl__poll_new(&engine->poll);
+    if (status != PCCL_OK) return pccl__fail(error, status, "cannot make a poll set");
+    status = pccl__tcp_transport_new(&tcp, engine->poll, &engine->transport, error);
+    if (status != PCCL_OK) return status;
+    engine->port = pccl__tcp_transport_port(engine->transport);
+    status = pccl__core_new(&core, engine->transport, &engine->core);
+    return status == PCCL_OK ? PCCL_OK : pccl__fail(error, status, "no memory for an engine");
+}
+
+static void free_parts(pccl_engine *engine) {
+    if (engine->core) pccl__core_free(engine->core);
+    if (engine->transport) engine->transport->ops->free(engine->transport);
+    if (engine->poll) pccl__poll_free(engine->poll);
+    if (engine->event_fd >= 0) close(engine->event_fd);
+    pthread_cond_destroy(&engine->ended);
+    pthread_cond_destroy(&engine->parked);
+    pthread_mutex_destroy(&engine->mutex);
+    free(engine);
+}
+
+pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl_error *error) {
+    if (!options || !out) return pccl__fail(error, PCCL_INVALID, "options and engine must not be NULL");
+    pccl_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an engine");
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&engine->mutex, NULL);
+    pthread_cond_init(&engine->ended, &monotonic);
+    pthread_cond_init(&engine->parked, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    engine->id = options->id;
+    engine->cores = usable_cores();
+    pccl_status status = new_parts(options, engine, error);
+    if (status == PCCL_OK && (errno = pthread_create(&engine->thread, NULL, pccl__engine_main, engine)) != 0)
+        status = pccl__fail(error, PCCL_SYSTEM, "cannot start the background thread");
+    if (status != PCCL_OK) {
+        free_parts(engine);
+        return status;
+    }
+    *out = engine;
+    return PCCL_OK;
+}
+
+void pccl_engine_free(pccl_engine *engine) {
+    if (!engine || engine->forked) return; /* a child's copy: see pccl_engine_forked */
+    pthread_mutex_lock(&engine->mutex);
+    engine->stopping = true;
+    pthread_cond_signal(&engine->parked);
+    pccl__poll_wake(engine->poll);
+    pthread_mutex_unlock(&engine->mutex);
+    pthread_join(engine->thread, NULL);
+    free_parts(engine);
+}
+
+void pccl_engine_forked(pccl_engine *engine) {
+    /* The lock's state was copied from the parent in mid-flight and the thread does not exist here: touch neither. */
+    engine->forked = true;
+    pccl__poll_forked(engine->poll);
+    close(engine->event_fd);
+    engine->event_fd = -1;
+}
+
+uint16_t pccl_engine_port(const pccl_engine *engine) { return engine->port; }
+int pccl_engine_event_fd(const pccl_engine *engine) { return engine->event_fd; }
+
+/* ---------------------------------------------------------------- under the lock */
+
+/* Enters unless the process is a fork's child. */
+static bool enter(pccl_engine *engine) {
+    if (engine->forked) return false;
+    pthread_mutex_lock(&engine->mutex);
+    return true;
+}
+
+/* Runs what the call made possible, tells who sleeps, and makes sure that somebody polls. */
+static void leave(pccl_engine *engine, uint32_t ended_before, bool kick) {
+    pccl__core_progress(engine->core, clock_now_ns());
+    pccl__engine_publish(engine, ended_before);
+    if (kick) pccl__engine_kick(engine);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+static pccl_status refuse_child(pccl_error *error) {
+    return pccl__fail(error, PCCL_CLOSED, "this communicator belongs to the parent process");
+}
+
+pccl_status pccl_engine_install(pccl_engine *engine, const pccl_view *view, pccl_error *error) {
+    if (!enter(engine)) return refuse_child(error);
+    uint32_t before = engine->core->ended_count;
+    pccl_status status = pccl__core_install(engine->core, view, clock_now_ns(), error);
+    leave(engine, before, true);
+    return status;
+}
+
+void pccl_engine_halt(pccl_engine *engine, pccl_status status, const char *text) {
+    if (!enter(engine)) return;
+    uint32_t before = engine->core->ended_count;
+    pccl__core_halt(engine->core, status, text);
+    leave(engine, before, true);
+}
+
+void pccl_engine_freeze(pccl_engine *engine, uint64_t epoch) {
+    if (!enter(engine)) return;
+    uint32_t before = engine->core->ended_count;
+    if (epoch == engine->core->group.epoch)
+        pccl__core_freeze(engine->core, PCCL_ABORTED, NULL, "the master stopped this epoch");
+    leave(engine, before, true);
+}
+
+pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
+                               size_t *count) {
+    if (!enter(engine)) return PCCL_CLOSED;
+    pccl_status status = pccl__core_report(engine->core, epoch, lines, capacity, count);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name) {
+    if (!enter(engine)) return -1;
+    int started = pccl__core_has_started(engine->core, epoch, name);
+    pthread_mutex_unlock(&engine->mutex);
+    return started;
+}
+
+uint32_t pccl_engine_pending(pccl_engine *engine) {
+    if (!enter(engine)) return 0;
+    uint32_t pending = pccl__core_pending(engine->core);
+    pthread_mutex_unlock(&engine->mutex);
+    return pending;
+}
+
+int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
+    if (!enter(engine)) return 0;
+    bool taken = pccl__events_take(&engine->core->events, event);
+    if (pccl__events_empty(&engine->core->events) && engine->event_shown) {
+        uint64_t ignored;
+        engine->event_shown = read(engine->event_fd, &ignored, sizeof ignored) != sizeof ignored;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return taken;
+}
+
+/* ---------------------------------------------------------------- operations */
+
+static pccl_status outcome(const pccl_operation *op, pccl_info *info, pccl_error *error) {
+    if (op->status != PCCL_OK) return pccl__fail(error, op->status, "%s", op->text);
+    if (info) *info = op->info;
+    return PCCL_OK;
+}
+
+static uint64_t deadline_after(int64_t timeout_ms) {
+    return timeout_ms < 0 ? NEVER_NS : clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+}
+
+pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error) {
+    if (!enter(engine)) return refuse_child(error);
+    uint32_t before = engine->core->ended_count;
+    pccl_status status = pccl__core_start(engine->core, call, clock_now_ns(), operation, error);
+    if (status == PCCL_OK) (*operation)->engine = engine;
+    leave(engine, before, status == PCCL_OK);
+    return status;
+}
+
+pccl_status pccl_wait(pccl_operation *op, int64_t timeout_ms, pccl_info *info, pccl_error *error) {
+    pccl_engine *engine = op->engine;
+    if (pccl_done(op)) return outcome(op, info, error);
+    if (!enter(engine)) return refuse_child(error);
+    pccl__engine_wait(engine, op, deadline_after(timeout_ms));
+    pthread_mutex_unlock(&engine->mutex);
+    if (pccl_done(op)) return outcome(op, info, error);
+    return engine->forked ? refuse_child(error)
+                          : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
+}
+
+pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout_ms, pccl_operation **operation,
+                     pccl_info *info, pccl_error *error) {
+    *operation = NULL;
+    if (!enter(engine)) return refuse_child(error);
+    pccl_operation *op = NULL;
+    uint64_t now = clock_now_ns();
+    uint32_t before = engine->core->ended_count;
+    pccl_status status = pccl__core_start(engine->core, call, now, &op, error);
+    if (status == PCCL_OK) {
+        op->engine = engine;
+        pccl__core_progress(engine->core, now);
+        pccl__engine_publish(engine, before);
+        pccl__engine_wait(engine, op, deadline_after(timeout_ms));
+        status = op->ended ? outcome(op, info, error)
+                           : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
+        if (op->ended) pccl__core_handle_free(op);
+        else *operation = op;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+int pccl_done(pccl_operation *op) { return atomic_load_explicit(&op->ended, memory_order_acquire); }
+
+void pccl_operation_free(pccl_operation *op) {
+    if (!op) return;
+    pccl_engine *engine = op->engine;
+    if (!engine) {
+        pccl__core_handle_free(op);
+    } else if (enter(engine)) {
+        pccl__core_handle_free(op);
+        pthread_mutex_unlock(&engine->mutex);
+    }
+}
+
+pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes, pccl_error *error) {
+    if (!enter(engine)) return refuse_child(error);
+    pccl_status status = pccl__core_explain(engine->core, call, text, text_bytes, error);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+/* ---------------------------------------------------------------- shared state */
+
+pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions, uint32_t count,
+                             pccl_error *error) {
+    if (!enter(engine)) return refuse_child(error);
+    uint32_t before = engine->core->ended_count;
+    pccl_status status = pccl__core_serve(engine->core, sync_id, regions, count, error);
+    leave(engine, before, true);
+    return status;
+}
+
+void pccl_state_stop(pccl_engine *engine, uint64_t sync_id) {
+    if (!enter(engine)) return;
+    uint32_t before = engine->core->ended_count;
+    pccl__core_stop_serving(engine->core, sync_id);
+    leave(engine, before, false);
+}
+
+pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region, uint64_t offset,
+                             uint64_t bytes, void *target, uint32_t timeout_ms, pccl_operation **operation,
+                             pccl_error *error) {
+    if (!enter(engine)) return refuse_child(error);
+    uint32_t before = engine->core->ended_count;
+    pccl_status status = pccl__core_fetch(engine->core, sync_id, peer, region, offset, bytes, target, timeout_ms,
+                                          clock_now_ns(), operation, error);
+    if (status == PCCL_OK) (*operation)->engine = engine;
+    leave(engine, before, status == PCCL_OK);
+    return status;
+}

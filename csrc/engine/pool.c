@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/pool.h"
+
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "base/check.h"
+
+enum { SMALLEST_LOG2 = 8 };
+
+static unsigned class_of(size_t bytes) {
+    unsigned log2 = log2_ceil(bytes);
+    return log2 < SMALLEST_LOG2 ? 0 : log2 - SMALLEST_LOG2;
+}
+
+static size_t class_bytes(unsigned class) { return (size_t)1 << (class + SMALLEST_LOG2); }
+
+void pccl__pool_init(struct pccl__pool *pool) { *pool = (struct pccl__pool){0}; }
+
+void pccl__pool_clear(struct pccl__pool *pool) {
+    CHECK(pool->used_bytes == 0);
+    for (unsigned class = 0; class < PCCL__POOL_CLASSES; class++) {
+        while (pool->idle[class]) {
+            void *block = pool->idle[class];
+            pool->idle[class] = *(void **)block;
+            free(block);
+        }
+    }
+    pool->idle_bytes = 0;
+}
+
+void *pccl__pool_take(struct pccl__pool *pool, size_t bytes) {
+    unsigned class = class_of(bytes);
+    if (class >= PCCL__POOL_CLASSES) return NULL;
+    void *block = pool->idle[class];
+    if (block) {
+        pool->idle[class] = *(void **)block;
+        pool->idle_bytes -= class_bytes(class);
+    } else if (posix_memalign(&block, 64, class_bytes(class))) {
+        return NULL;
+    }
+    pool->used_bytes += class_bytes(class);
+    return block;
+}
+
+void pccl__pool_put(struct pccl__pool *pool, void *block, size_t bytes) {
+    if (!block) return;
+    unsigned class = class_of(bytes);
+    pool->used_bytes -= class_bytes(class);
+    if (pool->idle_bytes + class_bytes(class) > PCCL__POOL_KEEP_BYTES) {
+        free(block);
+        return;
+    }
+    *(void **)block = pool->idle[class];
+    pool->idle[class] = block;
+    pool->idle_bytes += class_bytes(class);
+}
+
+void pccl__pool_disown(struct pccl__pool *pool, size_t bytes) { pool->used_bytes -= class_bytes(class_of(bytes)); }

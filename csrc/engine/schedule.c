@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/schedule.h"
+
+#include <stdlib.h>
+
+/* For each chunk, `latest` walks along the plan. A send needs the value from before its round; a receive follows the
+ * receive before it, also within a round. */
+static pccl_status derive(struct pccl__schedule *schedule) {
+    const struct pccl__plan *plan = &schedule->plan;
+    uint32_t *latest = malloc(plan->chunks * sizeof *latest);
+    uint32_t *before_round = malloc(plan->chunks * sizeof *before_round);
+    if (!latest || !before_round) {
+        free(latest);
+        free(before_round);
+        return PCCL_NO_MEMORY;
+    }
+    for (uint32_t chunk = 0; chunk < plan->chunks; chunk++) latest[chunk] = before_round[chunk] = PCCL__NO_STEP;
+    uint32_t round_start = 0;
+    for (uint32_t i = 0; i < plan->steps_count; i++) {
+        const struct pccl__step *step = &plan->steps[i];
+        if (i > 0 && step->round != plan->steps[i - 1].round) {
+            for (uint32_t j = round_start; j < i; j++) before_round[plan->steps[j].chunk] = latest[plan->steps[j].chunk];
+            round_start = i;
+        }
+        schedule->first_dependent[i] = schedule->next_dependent[i] = PCCL__NO_STEP;
+        schedule->previous[i] = pccl__step_is_send(step) ? before_round[step->chunk] : latest[step->chunk];
+        if (schedule->previous[i] != PCCL__NO_STEP) {
+            schedule->next_dependent[i] = schedule->first_dependent[schedule->previous[i]];
+            schedule->first_dependent[schedule->previous[i]] = i;
+        }
+        if (pccl__step_is_send(step)) continue;
+        latest[step->chunk] = i;
+        schedule->received[step->chunk] = 1;
+        schedule->receives[schedule->receives_count++] = i;
+    }
+    for (uint32_t chunk = 0; chunk < plan->chunks; chunk++)
+        if (latest[chunk] != PCCL__NO_STEP) schedule->last[latest[chunk]] = 1;
+    free(latest);
+    free(before_round);
+    return PCCL_OK;
+}
+
+pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, uint32_t size, uint32_t root,
+                               struct pccl__schedule **out) {
+    struct pccl__schedule *schedule = calloc(1, sizeof *schedule);
+    if (!schedule) return PCCL_NO_MEMORY;
+    pccl_status status = planner ? planner->build(position, size, root, &schedule->plan) : PCCL_OK;
+    if (status == PCCL_OK && planner) status = pccl__plan_check(&schedule->plan);
+    if (status != PCCL_OK) goto done;
+    if (schedule->plan.chunks == 0) schedule->plan.chunks = 1;
+    size_t steps = schedule->plan.steps_count + 1; /* never zero */
+    schedule->previous = malloc(steps * sizeof *schedule->previous);
+    schedule->first_dependent = malloc(steps * sizeof *schedule->first_dependent);
+    schedule->next_dependent = malloc(steps * sizeof *schedule->next_dependent);
+    schedule->receives = malloc(steps * sizeof *schedule->receives);
+    schedule->last = calloc(steps, 1);
+    schedule->received = calloc(schedule->plan.chunks, 1);
+    bool complete = schedule->previous && schedule->first_dependent && schedule->next_dependent &&
+                    schedule->receives && schedule->last && schedule->received;
+    status = complete ? derive(schedule) : PCCL_NO_MEMORY;
+done:
+    if (status != PCCL_OK) {
+        pccl__schedule_free(schedule);
+        return status;
+    }
+    *out = schedule;
+    return PCCL_OK;
+}
+
+void pccl__schedule_free(struct pccl__schedule *schedule) {
+    if (!schedule) return;
+    pccl__plan_free(&schedule->plan);
+    free(schedule->previous);
+    free(schedule->first_dependent);
+    free(schedule->next_dependent);
+    free(schedule->receives);
+    free(schedule->last);
+    free(schedule->received);
+    free(schedule);
+}

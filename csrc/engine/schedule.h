@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schedule.h - a plan made ready for the executor: who depends on whom, and which write of a chunk is its last.
+ *
+ * A receive step's value is what the chunk holds after it. `previous[i]` is the receive whose value step i needs (or
+ * PCCL__NO_STEP: the input). Each receive knows the steps that wait for it as a linked list. Schedules are built once per
+ * (collective, algorithm, root) and view, and are read-only afterwards.
+ */
+#ifndef PCCL_ENGINE_SCHEDULE_H
+#define PCCL_ENGINE_SCHEDULE_H
+
+#include "plan/plan.h"
+
+#define PCCL__NO_STEP UINT32_MAX
+
+struct pccl__schedule {
+    struct pccl__plan plan;
+    uint32_t *previous;        /* [steps] */
+    uint32_t *first_dependent; /* [steps], for receives */
+    uint32_t *next_dependent;  /* [steps], the list's links */
+    uint8_t *last;             /* [steps], 1: a receive after which nothing writes the chunk */
+    uint8_t *received;         /* [chunks], 1: some step receives it */
+    uint32_t *receives;        /* the receive steps in plan order */
+    uint32_t receives_count;
+};
+
+/* Builds the plan with `planner` and derives the rest. NULL planner: a schedule without steps. Errors: NO_MEMORY, INVALID. */
+pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, uint32_t size, uint32_t root,
+                               struct pccl__schedule **schedule);
+void pccl__schedule_free(struct pccl__schedule *schedule);
+
+static inline bool pccl__step_is_send(const struct pccl__step *step) { return step->kind == PCCL__SEND; }
+
+#endif

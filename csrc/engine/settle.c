@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * settle.c - how an epoch ends: freeze, report, and the next view with its verdicts.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "engine/core.h"
+
+static struct pccl_operation *operation_at(struct list *node) { return LIST_ENTRY(node, struct pccl_operation, link); }
+
+static void cancel_all(struct pccl__core *core) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next)
+        if (!operation_at(node)->is_fetch) pccl__exec_cancel(&core->exec, operation_at(node), PCCL_ABORTED);
+}
+
+void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text) {
+    if (core->group.epoch == 0 || core->frozen) return;
+    core->frozen = true;
+    cancel_all(core);
+    pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
+    if (suspect) event.peer = *suspect;
+    snprintf(event.text, sizeof event.text, "%s", text);
+    uint8_t data[sizeof event.peer + 256];
+    size_t said = strlen(event.text) < 256 ? strlen(event.text) : 256;
+    memcpy(data, &event.peer, sizeof event.peer);
+    memcpy(data + sizeof event.peer, event.text, said);
+    struct pccl__key key = {.epoch = core->group.epoch};
+    struct pccl__stamp stamp = {{0}};
+    pccl__core_notify_all(core, PCCL__NOTICE_ABORT, &key, &stamp, data, (uint32_t)(sizeof event.peer + said));
+    pccl__events_add(&core->events, &event);
+}
+
+pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pccl_report_line *lines, size_t capacity,
+                              size_t *count) {
+    if (!core->frozen || epoch != core->group.epoch) return PCCL_INVALID;
+    *count = pccl__tags_report(&core->tags, lines, capacity);
+    return PCCL_OK;
+}
+
+int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_operation_name name) {
+    if (epoch != core->group.epoch || epoch == 0) return -1;
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
+    return tag && name.sequence < tag->next_sequence;
+}
+
+void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text) {
+    core->halted = status;
+    snprintf(core->halt_text, sizeof core->halt_text, "%s", text ? text : pccl_status_string(status));
+    while (!list_empty(&core->open)) pccl__operation_end(operation_at(core->open.next), status, "%s", core->halt_text);
+    while (!list_empty(&core->queued))
+        pccl__operation_end(operation_at(core->queued.next), status, "%s", core->halt_text);
+    core->deferred = (struct pccl__deferred){0};
+}
+
+/* ---------------------------------------------------------------- the next view */
+
+static bool named(const pccl_view *view, pccl_operation_name name) {
+    for (uint32_t i = 0; i < view->commits_count; i++)
+        if (view->commits[i].tag == name.tag && view->commits[i].sequence == name.sequence) return true;
+    return false;
+}
+
+/* All transfers of the old epoch end here; channels promise to let go in the progress after a cancel. */
+static void drain(struct pccl__core *core) {
+    cancel_all(core);
+    for (uint32_t rank = 0; rank < core->group.size; rank++)
+        if (core->group.channels[rank]) pccl__core_run_channel(core, core->group.channels[rank]);
+    for (struct list *node = core->open.next; node != &core->open; node = node->next)
+        CHECK(operation_at(node)->is_fetch || operation_at(node)->borrowed == 0);
+}
+
+/* Ends the operations of the old epoch by their verdicts. Fetches go on. */
+static void settle_operations(struct pccl__core *core, const pccl_view *view, pccl_status cause) {
+    bool told = false; /* somebody will see that the deferred step failed */
+    for (struct list *node = core->open.next; node != &core->open;) {
+        struct pccl_operation *op = operation_at(node);
+        node = node->next;
+        if (op->is_fetch) continue;
+        bool stepwise = (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
+        if (op->state == PCCL__FINISH && named(view, op->name)) {
+            pccl__exec_publish(op);
+            if (op->call.collective == PCCL_COMMIT) core->deferred.open = false;
+            pccl__operation_end(op, PCCL_OK, "success");
+            continue;
+        }
+        told = told || stepwise;
+        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        pccl__operation_text(op, what, sizeof what);
+        pccl__operation_end(op, cause, "%s aborted: %.300s", what, core->cause_text);
+    }
+    for (struct list *node = core->queued.next; node != &core->queued;) {
+        struct pccl_operation *op = operation_at(node);
+        node = node->next;
+        if (!op->fated) continue;
+        told = told || (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
+        pccl__operation_end(op, cause, "aborted before it began: %.300s", core->cause_text);
+    }
+    if (core->deferred.open) core->deferred.broken = !told;
+    if (told) core->deferred.open = false;
+}
+
+static void part_from_leavers(struct pccl__core *core, struct pccl__group *old) {
+    for (uint32_t rank = 0; rank < old->size; rank++) {
+        if (rank == old->rank) continue;
+        if (pccl__group_rank_of(&core->group, &old->members[rank].id) == core->group.size)
+            pccl__core_fail_fetches(core, &old->members[rank].id, "the peer left the group");
+        pccl__core_retire(core, &old->channels[rank]);
+    }
+}
+
+static void launch_queued(struct pccl__core *core) {
+    struct list waiting;
+    list_init(&waiting);
+    list_splice(&waiting, &core->queued);
+    struct list *node;
+    while ((node = list_pop_front(&waiting))) {
+        if (core->frozen) list_push_back(&core->queued, node);
+        else pccl__core_launch(core, operation_at(node));
+    }
+}
+
+pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, uint64_t now_ns, pccl_error *error) {
+    core->now_ns = now_ns;
+    pccl_status status = pccl__view_check(view, core->newest_epoch, error);
+    if (status != PCCL_OK) return status;
+    core->frozen = core->group.epoch != 0; /* from here on nothing of the old epoch moves */
+    drain(core);
+    for (uint32_t rank = 0; rank < core->group.size; rank++)
+        if (core->group.channels[rank] && core->group.channels[rank]->broken)
+            pccl__core_retire(core, &core->group.channels[rank]);
+    struct pccl__group next = {0};
+    status = pccl__group_next(&next, &core->group, view, core->transport, error);
+    if (status != PCCL_OK) return status;
+    pccl_status cause = view->cause == PCCL_OK ? PCCL_PEER_LOST : view->cause;
+    snprintf(core->cause_text, sizeof core->cause_text, "%s",
+             view->cause_text ? view->cause_text : pccl_status_string(cause));
+    settle_operations(core, view, cause);
+    pccl__core_renew_mismatches(core);
+    pccl__tags_clear(&core->tags);
+    struct pccl__group old = core->group;
+    core->group = next;
+    part_from_leavers(core, &old);
+    pccl__group_clear(&old);
+    core->newest_epoch = view->epoch;
+    core->halted = PCCL_OK;
+    core->frozen = false;
+    for (uint32_t rank = 0; rank < core->group.size; rank++)
+        if (core->group.channels[rank]) core->group.channels[rank]->ops->expect(core->group.channels[rank], view->epoch);
+    status = pccl__core_renew_schedules(core);
+    if (status != PCCL_OK) pccl__core_freeze(core, status, NULL, "no memory for the new view");
+    else if (core->early_abort == view->epoch)
+        pccl__core_freeze(core, PCCL_ABORTED, NULL, "another member stopped this epoch before it began here");
+    launch_queued(core);
+    return PCCL_OK;
+}

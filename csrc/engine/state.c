@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state.c - bulk transfer of shared state between members, outside epochs.
+ *
+ * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, step and segment =
+ * the two halves of the offset. The channel tells the donor that such a receive waits (WANTED), and the donor posts the
+ * send straight from the served memory. A wish that comes before its sync id is served waits for that, within bounds.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "engine/core.h"
+
+enum { WISHES_MAX = 1024 };
+
+struct wish {
+    struct list link;
+    pccl_peer_id peer;
+    struct pccl__key key;
+    uint32_t bytes;
+};
+
+struct piece {
+    struct list link;
+    struct pccl__transfer transfer;
+    pccl_peer_id peer;
+};
+
+/* With regions NULL: nobody serves it yet, wishes wait. */
+struct served {
+    struct list link;
+    uint64_t sync_id;
+    pccl_region *regions;
+    uint32_t regions_count;
+    struct list wishes, pieces;
+    uint32_t wishes_count;
+};
+
+static struct served *find(struct pccl__core *core, uint64_t sync_id) {
+    for (struct list *node = core->served.next; node != &core->served; node = node->next)
+        if (LIST_ENTRY(node, struct served, link)->sync_id == sync_id) return LIST_ENTRY(node, struct served, link);
+    return NULL;
+}
+
+static struct served *find_or_new(struct pccl__core *core, uint64_t sync_id) {
+    struct served *served = find(core, sync_id);
+    if (served) return served;
+    served = calloc(1, sizeof *served);
+    if (!served) return NULL;
+    served->sync_id = sync_id;
+    list_init(&served->link);
+    list_init(&served->wishes);
+    list_init(&served->pieces);
+    list_push_back(&core->served, &served->link);
+    return served;
+}
+
+static void refuse(struct pccl__core *core, const pccl_peer_id *peer, const struct pccl__key *key) {
+    struct pccl__channel *channel = pccl__group_channel(&core->group, peer);
+    struct pccl__stamp stamp = {{0}};
+    if (channel && !channel->broken) channel->ops->post_notice(channel, PCCL__NOTICE_REFUSED, key, &stamp, NULL, 0);
+}
+
+static void fulfil(struct pccl__core *core, struct served *served, const struct wish *wish) {
+    uint64_t offset = (uint64_t)wish->key.step << 32 | wish->key.segment;
+    struct pccl__channel *channel = pccl__group_channel(&core->group, &wish->peer);
+    if (!channel) return;
+    const pccl_region *region = wish->key.sequence < served->regions_count ? &served->regions[wish->key.sequence] : NULL;
+    struct piece *piece = NULL;
+    if (region && offset <= region->bytes && wish->bytes <= region->bytes - offset)
+        piece = pccl__pool_take(&core->pool, sizeof *piece);
+    if (!piece) {
+        refuse(core, &wish->peer, &wish->key);
+        return;
+    }
+    *piece = (struct piece){.peer = wish->peer};
+    piece->transfer = (struct pccl__transfer){.key = wish->key, .data = (uint8_t *)(uintptr_t)region->data + offset,
+                                              .bytes = wish->bytes, .owner = piece};
+    list_init(&piece->link);
+    list_push_back(&served->pieces, &piece->link);
+    if (channel->ops->post_send(channel, &piece->transfer) == PCCL_OK) return;
+    list_remove(&piece->link);
+    pccl__pool_put(&core->pool, piece, sizeof *piece);
+    refuse(core, &wish->peer, &wish->key);
+}
+
+pccl_status pccl__core_serve(struct pccl__core *core, uint64_t sync_id, const pccl_region *regions, uint32_t count,
+                             pccl_error *error) {
+    struct served *served = find_or_new(core, sync_id);
+    if (served && served->regions)
+        return pccl__fail(error, PCCL_INVALID, "sync %llu is served already", (unsigned long long)sync_id);
+    pccl_region *copy = malloc((count + 1) * sizeof *copy);
+    if (!served || !copy) {
+        free(copy);
+        return pccl__fail(error, PCCL_NO_MEMORY, "no memory to serve %u regions", count);
+    }
+    if (count) memcpy(copy, regions, count * sizeof *copy);
+    served->regions = copy;
+    served->regions_count = count;
+    struct list *node;
+    while ((node = list_pop_front(&served->wishes))) {
+        struct wish *wish = LIST_ENTRY(node, struct wish, link);
+        fulfil(core, served, wish);
+        free(wish);
+    }
+    served->wishes_count = 0;
+    return PCCL_OK;
+}
+
+/* The channels let go in the progress after a cancel; then nothing reads the served memory any more. */
+static void drop(struct pccl__core *core, struct served *served) {
+    struct list *node;
+    while ((node = list_pop_front(&served->wishes))) {
+        refuse(core, &LIST_ENTRY(node, struct wish, link)->peer, &LIST_ENTRY(node, struct wish, link)->key);
+        free(LIST_ENTRY(node, struct wish, link));
+    }
+    while (!list_empty(&served->pieces)) {
+        struct piece *piece = LIST_ENTRY(served->pieces.next, struct piece, link);
+        struct pccl__channel *channel = pccl__group_channel(&core->group, &piece->peer);
+        if (!channel) break;
+        channel->ops->cancel(channel, &piece->transfer, PCCL_ABORTED);
+        pccl__core_run_channel(core, channel);
+    }
+    list_remove(&served->link);
+    free(served->regions);
+    free(served);
+}
+
+void pccl__core_stop_serving(struct pccl__core *core, uint64_t sync_id) {
+    struct served *served = find(core, sync_id);
+    if (served) drop(core, served);
+}
+
+void pccl__core_drop_served(struct pccl__core *core) {
+    while (!list_empty(&core->served)) drop(core, LIST_ENTRY(core->served.next, struct served, link));
+}
+
+void pccl__core_served(struct pccl__core *core, struct pccl__transfer *transfer) {
+    struct piece *piece = transfer->owner;
+    list_remove(&piece->link);
+    pccl__pool_put(&core->pool, piece, sizeof *piece);
+}
+
+void pccl__core_wanted(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
+    if (notice->bytes != 4) return;
+    struct wish wish = {.peer = channel->peer, .key = notice->key, .bytes = get_u32(notice->data)};
+    struct served *served = find_or_new(core, notice->key.tag);
+    if (served && served->regions) {
+        fulfil(core, served, &wish);
+        return;
+    }
+    struct wish *kept = served && served->wishes_count < WISHES_MAX ? malloc(sizeof *kept) : NULL;
+    if (!kept) {
+        refuse(core, &wish.peer, &wish.key);
+        return;
+    }
+    *kept = wish;
+    list_init(&kept->link);
+    list_push_back(&served->wishes, &kept->link);
+    served->wishes_count++;
+}
+
+/* ---------------------------------------------------------------- fetching */
+
+static struct pccl_operation *fetch_of(struct pccl__core *core, const pccl_peer_id *peer, const struct pccl__key *key) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next) {
+        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        if (!op->is_fetch || memcmp(&op->fetch_peer, peer, sizeof *peer)) continue;
+        if (!key || pccl__key_equal(&op->fetch.key, key)) return op;
+    }
+    return NULL;
+}
+
+void pccl__core_refused(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
+    struct pccl_operation *op = fetch_of(core, &channel->peer, &notice->key);
+    if (op)
+        pccl__operation_end(op, PCCL_INVALID, "the donor does not serve region %u at this offset", notice->key.sequence);
+}
+
+void pccl__core_fail_fetches(struct pccl__core *core, const pccl_peer_id *peer, const char *text) {
+    struct pccl_operation *op;
+    while ((op = fetch_of(core, peer, NULL))) pccl__operation_end(op, PCCL_PEER_LOST, "%.400s", text);
+}
+
+pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_peer_id peer, uint32_t region,
+                             uint64_t offset, uint64_t bytes, void *target, uint32_t timeout_ms, uint64_t now_ns,
+                             struct pccl_operation **operation, pccl_error *error) {
+    core->now_ns = now_ns;
+    if (core->halted != PCCL_OK) return pccl__fail(error, core->halted, "%s", core->halt_text);
+    if (bytes > PCCL__TRANSFER_BYTES || (bytes && !target))
+        return pccl__fail(error, PCCL_INVALID, "a fetch of %llu bytes (at most %u)", (unsigned long long)bytes,
+                          (unsigned)PCCL__TRANSFER_BYTES);
+    struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
+    if (!channel || channel->broken) return pccl__fail(error, PCCL_PEER_LOST, "the donor is not a member of the group");
+    struct pccl_operation *op = pccl__operation_new(core);
+    if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for a fetch");
+    op->is_fetch = true;
+    op->fetch_peer = peer;
+    op->call.timeout_ms = timeout_ms;
+    op->started_ns = op->progressed_ns = now_ns;
+    op->fetch = (struct pccl__transfer){
+        .key = {.tag = sync_id, .sequence = region, .step = (uint32_t)(offset >> 32), .segment = (uint32_t)offset},
+        .data = target, .bytes = (uint32_t)bytes, .owner = op};
+    op->state = PCCL__DATA;
+    list_push_back(&core->open, &op->link);
+    *operation = op;
+    if (channel->ops->post_recv(channel, &op->fetch) == PCCL_OK) op->borrowed++;
+    else pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor is broken");
+    return PCCL_OK;
+}
