@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""What reviewers would have to repeat, as checks over the source tree: `python -m tests.tidy`; pytest runs it too.
+
+Each check takes a `Tree` and yields one line per fault, "path:line: what". A new check is a function and a line in
+`CHECKS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+FOLDERS = ("csrc", "pccl", "bindings", "tests", "stress", "examples")
+SUFFIXES = (".py", ".pyi", ".c", ".h", ".txt", ".cmake", ".toml", ".md")
+FOREIGN = ("third_party", "__pycache__")
+
+# fmt: off
+FORBIDDEN_IN_PROTOCOL = frozenset([
+    "asyncio", "datetime", "logging", "multiprocessing", "os", "random", "secrets", "select", "selectors", "signal",
+    "socket", "subprocess", "threading", "time", "uuid", "uvloop", "zmq",
+])
+# fmt: on
+MARKERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+SLEEPS = re.compile(r"\b(time\.|asyncio\.|u|nano)?sleep\s*\(")
+UNBOUNDED = re.compile(r"\b(strcpy|strcat|sprintf|vsprintf|gets|alloca)\s*\(")
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|farm|tmp|root|home)/\w")
+FUNCTION_LINES = 70
+FILE_LINES = 700
+LINE_CHARACTERS = 120
+
+# Sources that a test of another name covers: one noun may need several files.
+COVERED_BY: dict[str, str] = {}
+
+
+class Tree:
+    """The project's text files under `root`, generated and foreign ones left out."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def files(self) -> dict[str, list[str]]:
+        """Lines by path relative to the root, sorted by path."""
+        paths = [path for path in self.root.iterdir() if path.is_file()]
+        for folder in FOLDERS:
+            paths += (self.root / folder).rglob("*")
+        return {
+            path.relative_to(self.root).as_posix(): path.read_text().splitlines()
+            for path in sorted(paths)
+            if path.is_file() and (path.suffix in SUFFIXES or path.name == "Makefile") and self._is_ours(path)
+        }
+
+    def matching(self, *suffixes: str, under: str = "") -> Iterator[tuple[str, list[str]]]:
+        """(path, lines) of files in a folder that end as given."""
+        return (
+            (path, lines) for path, lines in self.files.items() if path.endswith(suffixes) and path.startswith(under)
+        )
+
+    def _is_ours(self, path: Path) -> bool:
+        return not set(path.relative_to(self.root).parts) & set(FOREIGN)
+
+
+def protocol_is_pure(tree: Tree) -> Iterator[str]:
+    """The protocol cores get time and identifiers as arguments and do no I/O."""
+    for path, lines in tree.matching(".py", under="pccl/protocol/"):
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            for module in modules:
+                if module.partition(".")[0] in FORBIDDEN_IN_PROTOCOL:
+                    yield f"{path}:{node.lineno}: a protocol core must not import {module}"
+
+
+def tests_do_not_sleep(tree: Tree) -> Iterator[str]:
+    """Tests wait for conditions, never for a time."""
+    for path, lines in tree.matching(".py", ".c", ".h", under="tests/"):
+        yield from _found(path, lines, SLEEPS, "a test must not sleep")
+
+
+def no_unbounded_copies(tree: Tree) -> Iterator[str]:
+    """C functions that cannot know the size of their target."""
+    for path, lines in tree.matching(".c", ".h"):
+        yield from _found(path, lines, UNBOUNDED, "has no bound")
+
+
+def no_markers(tree: Tree) -> Iterator[str]:
+    """Work that is left goes into an issue, not into a comment."""
+    for path, lines in tree.files.items():
+        yield from _found(path, lines, MARKERS, "left-over marker")
+
+
+def no_machine_paths(tree: Tree) -> Iterator[str]:
+    """Nothing may depend on the machine that it was written on."""
+    for path, lines in tree.files.items():
+        yield from _found(path, lines, MACHINE_PATHS, "names a path of one machine")
+
+
+def sources_have_licences(tree: Tree) -> Iterator[str]:
+    """The first line names the licence; the second where a `#!` line must come first."""
+    for path, lines in tree.files.items():
+        if path.endswith((".md", ".txt")) and not path.endswith("CMakeLists.txt"):
+            continue
+        first = lines[1:2] if lines and lines[0].startswith("#!") else lines[:1]
+        if not first or "SPDX-License-Identifier: MIT" not in first[0]:
+            yield f"{path}:1: lacks its SPDX line"
+
+
+def files_are_short(tree: Tree) -> Iterator[str]:
+    """A file that grows without end wants splitting by noun."""
+    for path, lines in tree.matching(".py", ".c", ".h"):
+        if len(lines) > FILE_LINES:
+            yield f"{path}:1: {len(lines)} lines, more than {FILE_LINES}"
+        for number, line in enumerate(lines, 1):
+            if len(line) > LINE_CHARACTERS:
+                yield f"{path}:{number}: {len(line)} characters, more than {LINE_CHARACTERS}"
+
+
+def functions_fit_a_screen(tree: Tree) -> Iterator[str]:
+    """No function is longer than 70 lines."""
+    for path, lines in tree.matching(".py", ".c", ".h"):
+        for name, first, last in _functions(path, lines):
+            if last - first + 1 > FUNCTION_LINES:
+                yield f"{path}:{first}: {name} has {last - first + 1} lines, more than {FUNCTION_LINES}"
+
+
+def sources_have_tests(tree: Tree) -> Iterator[str]:
+    """csrc/X/foo.c has tests/c/foo_test.c, pccl/X/foo.py has a test_foo.py; others are listed with what covers them."""
+    tests = {path.rpartition("/")[2] for path in tree.files if path.startswith("tests/")}
+    for path, _ in (*tree.matching(".c", under="csrc/"), *tree.matching(".py", under="pccl/")):
+        stem = path.rpartition("/")[2].partition(".")[0]
+        expected = f"{stem}_test.c" if path.endswith(".c") else f"test_{stem.strip('_')}.py"
+        covering = COVERED_BY.get(path)
+        if covering is not None and covering not in tree.files:
+            yield f"{path}:1: its covering test {covering} does not exist"
+        if covering is not None and expected in tests:
+            yield f"{path}:1: has {expected}, so it must not be listed as covered by another"
+        if covering is None and expected not in tests:
+            yield f"{path}:1: no {expected}, and no covering test is listed in tests/tidy.py"
+    for path in COVERED_BY:
+        if path not in tree.files:
+            yield f"{path}:1: is listed in tests/tidy.py but does not exist"
+
+
+CHECKS: tuple[Callable[[Tree], Iterator[str]], ...] = (
+    protocol_is_pure,
+    tests_do_not_sleep,
+    no_unbounded_copies,
+    no_markers,
+    no_machine_paths,
+    sources_have_licences,
+    files_are_short,
+    functions_fit_a_screen,
+    sources_have_tests,
+)
+
+
+def _found(path: str, lines: list[str], pattern: re.Pattern[str], what: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        match = pattern.search(line)
+        if match:
+            yield f"{path}:{number}: {match.group().strip()}: {what}"
+
+
+def _functions(path: str, lines: list[str]) -> Iterator[tuple[str, int, int]]:
+    """(name, first line, last line) of each function."""
+    if path.endswith(".py"):
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name, node.lineno, node.end_lineno or node.lineno
+        return
+    # In this style a C function's head starts in the first column and its closing brace stands there alone.
+    head = 0
+    for number, line in enumerate(lines, 1):
+        if re.match(r"[a-z_].*\(", line, re.IGNORECASE) and not line.rstrip().endswith(";"):
+            head = number
+        elif line == "}" and head:
+            name = re.search(r"(\w+)\s*\(", lines[head - 1])
+            yield name.group(1) if name else "?", head, number
+            head = 0
+        elif line[:1] == "}":
+            head = 0
+
+
+def main() -> int:
+    """Prints every fault of the project; the exit status says whether there is any."""
+    tree = Tree(Path(__file__).parents[1])
+    faults = [fault for check in CHECKS for fault in check(tree)]
+    for fault in faults:
+        print(fault)
+    print(f"{len(tree.files)} files, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
