@@ -61,7 +61,9 @@ struct pccl__planner {
     double (*volume)(uint32_t size);
 };
 
-/* plan must be zeroed or built before. Empty plan for size 1. Errors of both: NO_MEMORY, INVALID. */
+/* For builders. plan must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY, INVALID. */
+pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_t size, uint32_t chunks,
+                             uint32_t rounds);
 pccl_status pccl__plan_add(struct pccl__plan *plan, struct pccl__step step);
 void pccl__plan_free(struct pccl__plan *plan);
 /* Sanity of one plan against its bounds (peers, chunks, rounds, kinds); INVALID names a broken builder. */
@@ -75,7 +77,8 @@ struct pccl__link_model {
     double latency_ns;       /* one way, small frame */
     double bytes_per_ns;     /* of one link */
 };
-/* AUTO: the cheapest by rounds * latency + bytes * volume / bandwidth. `why` (may be NULL) gets one line. */
+/* AUTO: the cheapest by rounds * latency + bytes * volume / bandwidth, where `bytes` are those of the vector that
+ * `volume` speaks of. NULL when no planner is known for the collective. `why` (may be NULL) gets one line. */
 const struct pccl__planner *pccl__planner_choose(pccl_collective collective, uint32_t size, uint64_t bytes,
                                                  struct pccl__link_model link, char *why, size_t why_bytes);
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * names.c - collectives and algorithms by name, as users and logs see them.
+ */
+#include "pccl.h"
+
+static const char *const collectives[PCCL_COLLECTIVE_COUNT] = {
+    [PCCL_ALL_REDUCE] = "all_reduce", [PCCL_REDUCE_SCATTER] = "reduce_scatter", [PCCL_ALL_GATHER] = "all_gather",
+    [PCCL_BROADCAST] = "broadcast",   [PCCL_BARRIER] = "barrier",               [PCCL_COMMIT] = "commit",
+};
+
+static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {
+    [PCCL_AUTO] = "auto",         [PCCL_RING] = "ring",   [PCCL_DOUBLING] = "doubling",
+    [PCCL_BINOMIAL] = "binomial", [PCCL_CHAIN] = "chain", [PCCL_DISSEMINATION] = "dissemination",
+};
+
+const char *pccl_collective_name(pccl_collective collective) {
+    return (size_t)collective < PCCL_COLLECTIVE_COUNT ? collectives[collective] : "?";
+}
+
+const char *pccl_algorithm_name(pccl_algorithm algorithm) {
+    return (size_t)algorithm < PCCL_ALGORITHM_COUNT ? algorithms[algorithm] : "?";
+}

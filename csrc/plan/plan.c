@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c - the container of a plan's steps, and the rules that every plan obeys.
+ */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+
+pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_t size, uint32_t chunks,
+                             uint32_t rounds) {
+    if (position >= size || chunks == 0) return PCCL_INVALID;
+    plan->position = position;
+    plan->size = size;
+    plan->chunks = chunks;
+    plan->rounds = rounds;
+    plan->steps_count = 0;
+    return PCCL_OK;
+}
+
+static bool in_bounds(const struct pccl__plan *plan, const struct pccl__step *step) {
+    return step->peer < plan->size && step->peer != plan->position && step->chunk < plan->chunks &&
+           step->round < plan->rounds && step->kind <= PCCL__REDUCE_RIGHT &&
+           (!step->complete || step->kind >= PCCL__REDUCE_LEFT);
+}
+
+/* Within a round sends come first: they mean the values of the rounds before. */
+static bool in_order(const struct pccl__step *before, const struct pccl__step *step) {
+    return before->round < step->round ||
+           (before->round == step->round && (before->kind == PCCL__SEND || step->kind != PCCL__SEND));
+}
+
+pccl_status pccl__plan_add(struct pccl__plan *plan, struct pccl__step step) {
+    if (!in_bounds(plan, &step)) return PCCL_INVALID;
+    if (plan->steps_count && !in_order(&plan->steps[plan->steps_count - 1], &step)) return PCCL_INVALID;
+    if (plan->steps_count == plan->steps_capacity) {
+        uint32_t capacity = plan->steps_capacity ? 2 * plan->steps_capacity : 16;
+        struct pccl__step *steps = realloc(plan->steps, capacity * sizeof *steps);
+        if (!steps) return PCCL_NO_MEMORY;
+        plan->steps = steps;
+        plan->steps_capacity = capacity;
+    }
+    plan->steps[plan->steps_count++] = step;
+    return PCCL_OK;
+}
+
+void pccl__plan_free(struct pccl__plan *plan) {
+    free(plan->steps);
+    *plan = (struct pccl__plan){0};
+}
+
+static bool same_transfer(const struct pccl__step *a, const struct pccl__step *b) {
+    return a->peer == b->peer && a->chunk == b->chunk && (a->kind == PCCL__SEND) == (b->kind == PCCL__SEND);
+}
+
+pccl_status pccl__plan_check(const struct pccl__plan *plan) {
+    if (plan->position >= plan->size || plan->chunks == 0) return PCCL_INVALID;
+    for (uint32_t i = 0; i < plan->steps_count; i++) {
+        const struct pccl__step *step = &plan->steps[i];
+        if (!in_bounds(plan, step)) return PCCL_INVALID;
+        if (i && !in_order(step - 1, step)) return PCCL_INVALID;
+        for (uint32_t j = i; j-- && plan->steps[j].round == step->round;)
+            if (same_transfer(&plan->steps[j], step)) return PCCL_INVALID;
+    }
+    return PCCL_OK;
+}
