@@ -27,8 +27,7 @@ pccl_status pccl__plan_chain_broadcast(uint32_t position, uint32_t size, uint32_
     uint32_t far = distance(position, size, root);
     if (status == PCCL_OK && far > 0)
         status = pccl__plan_add(
-            plan,
-            (struct pccl__step){.peer = at_distance(far - 1, size, root), .round = far - 1, .kind = PCCL__COPY});
+            plan, (struct pccl__step){.peer = at_distance(far - 1, size, root), .round = far - 1, .kind = PCCL__COPY});
     if (status == PCCL_OK && far + 1 < size)
         status = pccl__plan_add(
             plan, (struct pccl__step){.peer = at_distance(far + 1, size, root), .round = far, .kind = PCCL__SEND});

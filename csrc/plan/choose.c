@@ -4,8 +4,8 @@
  *
  * The model is that of R. Hockney ("The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel
  * Computing 20(3), 1994): a round costs its latency, a byte the inverse of the bandwidth. It is a coarse one: it knows
- * neither arithmetic nor memory. Hence the rule for near ties: those who spread the vector over the positions stand first
- * in the table, because they also spread the arithmetic.
+ * neither arithmetic nor memory. Hence the rule for near ties: those who spread the vector over the positions stand
+ * first in the table, because they also spread the arithmetic.
  *
  * A new algorithm is one file with its builder and one line here.
  */

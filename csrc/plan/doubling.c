@@ -5,8 +5,8 @@
  * Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH",
  * International Journal of High Performance Computing Applications 19(1), 2005, section 4.
  *
- * Let m be the largest power of two <= n and r = n - m. Of the first 2r positions each even one hands its contribution to
- * its odd neighbour and takes the result from it at the end. The m others are numbered in order and exchange their
+ * Let m be the largest power of two <= n and r = n - m. Of the first 2r positions each even one hands its contribution
+ * to its odd neighbour and takes the result from it at the end. The m others are numbered in order and exchange their
  * partial results with the one whose number differs in bit 0, 1, 2, ... So a partial result always covers a contiguous
  * range of positions, two ranges that meet are adjacent, and the lower range is always the left operand: everyone
  * computes the same expression, hence the same bits, also where the operation is not associative.

@@ -5,8 +5,9 @@
 #include "pccl.h"
 
 static const char *const collectives[PCCL_COLLECTIVE_COUNT] = {
-    [PCCL_ALL_REDUCE] = "all_reduce", [PCCL_REDUCE_SCATTER] = "reduce_scatter", [PCCL_ALL_GATHER] = "all_gather",
-    [PCCL_BROADCAST] = "broadcast",   [PCCL_BARRIER] = "barrier",               [PCCL_COMMIT] = "commit",
+    [PCCL_ALL_REDUCE] = "all_reduce", [PCCL_REDUCE_SCATTER] = "reduce_scatter",
+    [PCCL_ALL_GATHER] = "all_gather", [PCCL_BROADCAST] = "broadcast",
+    [PCCL_BARRIER] = "barrier",       [PCCL_COMMIT] = "commit",
 };
 
 static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {

@@ -19,14 +19,14 @@
 #include "pccl.h"
 
 enum pccl__step_kind {
-    PCCL__SEND = 0,         /* send this chunk's current value to `peer` */
-    PCCL__COPY = 1,         /* receive: the received value becomes the chunk's value */
-    PCCL__REDUCE_LEFT = 2,  /* receive: value = received op value */
-    PCCL__REDUCE_RIGHT = 3  /* receive: value = value op received */
+    PCCL__SEND = 0,        /* send this chunk's current value to `peer` */
+    PCCL__COPY = 1,        /* receive: the received value becomes the chunk's value */
+    PCCL__REDUCE_LEFT = 2, /* receive: value = received op value */
+    PCCL__REDUCE_RIGHT = 3 /* receive: value = value op received */
 };
 
 struct pccl__step {
-    uint32_t peer;    /* position of the other side, never our own */
+    uint32_t peer; /* position of the other side, never our own */
     uint32_t chunk;
     uint32_t round;   /* non-decreasing along the plan; the same number on both sides of a transfer */
     uint8_t kind;     /* enum pccl__step_kind */
@@ -56,12 +56,14 @@ struct pccl__planner {
     pccl_algorithm algorithm;
     pccl__plan_build *build;
     /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position as a
-     * multiple of the collective's total vector (count elements for all_reduce and broadcast, size*count for the others). */
+     * multiple of the collective's total vector (count elements for all_reduce and broadcast, size*count for the
+     * others). */
     double (*rounds)(uint32_t size);
     double (*volume)(uint32_t size);
 };
 
-/* For builders. plan must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY, INVALID. */
+/* For builders; `plan` must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY,
+ * INVALID. */
 pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_t size, uint32_t chunks,
                              uint32_t rounds);
 pccl_status pccl__plan_add(struct pccl__plan *plan, struct pccl__step step);
@@ -74,8 +76,8 @@ const struct pccl__planner *pccl__planner_find(pccl_collective collective, pccl_
 const struct pccl__planner *pccl__planner_at(size_t index); /* for tests and `explain`; NULL past the end */
 
 struct pccl__link_model {
-    double latency_ns;       /* one way, small frame */
-    double bytes_per_ns;     /* of one link */
+    double latency_ns;   /* one way, small frame */
+    double bytes_per_ns; /* of one link */
 };
 /* AUTO: the cheapest by rounds * latency + bytes * volume / bandwidth, where `bytes` are those of the vector that
  * `volume` speaks of. NULL when no planner is known for the collective. `why` (may be NULL) gets one line. */

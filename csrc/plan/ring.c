@@ -28,11 +28,9 @@ static pccl_status pass(struct pccl__plan *plan, uint32_t round, uint32_t sent, 
     pccl_status status =
         pccl__plan_add(plan, (struct pccl__step){.peer = next, .chunk = sent, .round = round, .kind = PCCL__SEND});
     if (status != PCCL_OK) return status;
-    return pccl__plan_add(plan, (struct pccl__step){.peer = previous,
-                                                    .chunk = taken,
-                                                    .round = round,
-                                                    .kind = (uint8_t)kind,
-                                                    .complete = complete});
+    return pccl__plan_add(
+        plan, (struct pccl__step){
+                  .peer = previous, .chunk = taken, .round = round, .kind = (uint8_t)kind, .complete = complete});
 }
 
 /* Ends with chunk `position` complete here. */
@@ -50,8 +48,8 @@ static pccl_status add_reduce_scatter(struct pccl__plan *plan) {
 static pccl_status add_all_gather(struct pccl__plan *plan, uint32_t first_round) {
     uint32_t size = plan->size, position = plan->position;
     for (uint32_t k = 0; k + 1 < size; k++) {
-        pccl_status status = pass(plan, first_round + k, before(position, k, size), before(position, k + 1, size),
-                                  PCCL__COPY, false);
+        pccl_status status =
+            pass(plan, first_round + k, before(position, k, size), before(position, k + 1, size), PCCL__COPY, false);
         if (status != PCCL_OK) return status;
     }
     return PCCL_OK;

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan_test.c - proves every plan for every size from 1 to 64, with an interpreter whose channels hold nothing.
+ *
+ * Zero-buffer rendezvous: a send ends only when its receive is posted, and each position has the steps of one round
+ * posted at a time. What does not deadlock here does not deadlock over any channel. Values are expressions, not
+ * numbers: two positions hold the same node exactly when they computed the same thing in the same order, hence the same
+ * bits.
+ */
+#include "plan/plan.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+#include "check.h"
+
+enum { SIZES = 64, NODES = 1 << 14, NOTHING = 0 };
+
+/* ---------------------------------------------------------------- expressions */
+
+struct node {
+    uint32_t left, right; /* 0: a contribution */
+    uint64_t positions;   /* whose contributions it holds */
+};
+
+static struct node nodes[NODES]; /* 1 + p is the contribution of position p, or "p has begun" */
+static uint32_t nodes_count;
+
+static void forget_nodes(uint32_t size) {
+    nodes_count = 1;
+    for (uint32_t p = 0; p < size; p++) nodes[nodes_count++] = (struct node){0, 0, UINT64_C(1) << p};
+}
+
+/* The node for `left op right`; the same one for the same operands. Looked up from the newest: equal expressions are
+ * built close to each other. */
+static uint32_t combine(uint32_t left, uint32_t right) {
+    for (uint32_t i = nodes_count; --i > 0;)
+        if (nodes[i].left == left && nodes[i].right == right && left) return i;
+    EXPECT(nodes_count < NODES);
+    nodes[nodes_count] = (struct node){left, right, nodes[left].positions | nodes[right].positions};
+    return nodes_count++;
+}
+
+/* Appends the contributions of an expression from left to right. */
+static void flatten(uint32_t node, uint32_t *order, uint32_t *count) {
+    if (!nodes[node].left) {
+        EXPECT(*count < SIZES);
+        order[(*count)++] = node - 1;
+        return;
+    }
+    flatten(nodes[node].left, order, count);
+    flatten(nodes[node].right, order, count);
+}
+
+/* ---------------------------------------------------------------- the interpreter */
+
+struct machine {
+    const struct pccl__planner *planner;
+    uint32_t size, root;
+    uint64_t everyone;
+    struct pccl__plan plans[SIZES];
+    uint32_t next[SIZES];           /* the first step of the round that is posted */
+    bool ended[SIZES][4 * SIZES];   /* steps */
+    uint32_t values[SIZES][SIZES];  /* [position][chunk]: a node, NOTHING */
+    uint32_t sending[SIZES][SIZES]; /* as they were when the round was posted */
+    uint32_t matched;
+};
+
+static struct machine machine;
+
+static bool has_value_at_start(uint32_t position, uint32_t chunk) {
+    switch (machine.planner->collective) {
+    case PCCL_ALL_GATHER:
+        return chunk == position;
+    case PCCL_BROADCAST:
+        return position == machine.root;
+    default:
+        return true;
+    }
+}
+
+static void set_up(const struct pccl__planner *planner, uint32_t size, uint32_t root) {
+    machine.planner = planner;
+    machine.size = size;
+    machine.root = root;
+    machine.everyone = size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
+    machine.matched = 0;
+    memset(machine.next, 0, sizeof machine.next);
+    memset(machine.ended, 0, sizeof machine.ended);
+    forget_nodes(size);
+    for (uint32_t p = 0; p < size; p++) {
+        struct pccl__plan *plan = &machine.plans[p];
+        EXPECT(planner->build(p, size, root, plan) == PCCL_OK);
+        EXPECT(pccl__plan_check(plan) == PCCL_OK);
+        EXPECT(plan->position == p && plan->size == size && plan->chunks >= 1 && plan->chunks <= SIZES);
+        EXPECT(plan->steps_count <= 4 * SIZES);
+        EXPECT(plan->chunks == machine.plans[0].chunks && plan->rounds == machine.plans[0].rounds);
+        for (uint32_t c = 0; c < plan->chunks; c++)
+            machine.values[p][c] = machine.sending[p][c] = has_value_at_start(p, c) ? 1 + p : NOTHING;
+    }
+}
+
+static bool posted(uint32_t position, uint32_t index) {
+    const struct pccl__plan *plan = &machine.plans[position];
+    return index < plan->steps_count && plan->steps[index].round == plan->steps[machine.next[position]].round;
+}
+
+/* The posted receive for a posted send; -1 when its position is not there yet. */
+static int64_t receive_for(uint32_t position, const struct pccl__step *send) {
+    for (uint32_t i = machine.next[send->peer]; posted(send->peer, i); i++) {
+        const struct pccl__step *step = &machine.plans[send->peer].steps[i];
+        if (step->kind != PCCL__SEND && step->peer == position && step->chunk == send->chunk &&
+            step->round == send->round && !machine.ended[send->peer][i])
+            return i;
+    }
+    return -1;
+}
+
+static void apply(uint32_t position, const struct pccl__step *step, uint32_t received) {
+    uint32_t *value = &machine.values[position][step->chunk];
+    EXPECT(received != NOTHING, "sent before it had anything");
+    const struct node *theirs = &nodes[received], *own = &nodes[*value];
+    switch (step->kind) {
+    case PCCL__COPY:
+        if (machine.planner->collective == PCCL_ALL_REDUCE)
+            EXPECT(theirs->positions == machine.everyone, "an incomplete value replaces a contribution");
+        /* Signals add up: who tells, tells what it has heard. */
+        *value = machine.planner->collective == PCCL_BARRIER ? combine(*value, received) : received;
+        return;
+    case PCCL__REDUCE_LEFT:
+    case PCCL__REDUCE_RIGHT:
+        EXPECT(*value != NOTHING && (theirs->positions & own->positions) == 0, "a contribution counted twice");
+        *value = step->kind == PCCL__REDUCE_LEFT ? combine(received, *value) : combine(*value, received);
+        EXPECT(step->complete == (nodes[*value].positions == machine.everyone), "complete is not right");
+        return;
+    default:
+        EXPECT(false, "kind %u", step->kind);
+    }
+}
+
+static bool match_round(uint32_t position) {
+    bool moved = false;
+    const struct pccl__plan *plan = &machine.plans[position];
+    for (uint32_t i = machine.next[position]; posted(position, i); i++) {
+        const struct pccl__step *send = &plan->steps[i];
+        if (send->kind != PCCL__SEND || machine.ended[position][i]) continue;
+        int64_t receive = receive_for(position, send);
+        if (receive < 0) continue;
+        apply(send->peer, &machine.plans[send->peer].steps[receive], machine.sending[position][send->chunk]);
+        machine.ended[position][i] = machine.ended[send->peer][receive] = true;
+        machine.matched += 2;
+        moved = true;
+    }
+    return moved;
+}
+
+/* Posts the next round once all of this one has ended. */
+static bool advance(uint32_t position) {
+    uint32_t i = machine.next[position];
+    for (; posted(position, i); i++)
+        if (!machine.ended[position][i]) return false;
+    if (i == machine.next[position]) return false;
+    machine.next[position] = i;
+    memcpy(machine.sending[position], machine.values[position], sizeof machine.values[position]);
+    return true;
+}
+
+static void interpret(void) {
+    uint32_t steps = 0;
+    for (uint32_t p = 0; p < machine.size; p++) steps += machine.plans[p].steps_count;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t p = 0; p < machine.size; p++) moved |= match_round(p);
+        for (uint32_t p = 0; p < machine.size; p++) moved |= advance(p);
+    }
+    EXPECT(machine.matched == steps, "deadlock: %u of %u steps", machine.matched, steps);
+}
+
+/* ---------------------------------------------------------------- what must hold at the end */
+
+/* All contributions, neighbours on the ring next to each other: the order does not depend on who computed it. */
+static void expect_whole_expression(uint32_t node, uint32_t first) {
+    uint32_t order[SIZES], count = 0;
+    flatten(node, order, &count);
+    EXPECT(count == machine.size, "%u of %u contributions", count, machine.size);
+    for (uint32_t i = 0; i < count; i++) EXPECT(order[i] == (first + i) % machine.size, "not in ring order");
+}
+
+static void expect_result(void) {
+    bool ring = machine.planner->algorithm == PCCL_RING;
+    for (uint32_t p = 0; p < machine.size; p++) {
+        for (uint32_t c = 0; c < machine.plans[p].chunks; c++) {
+            uint32_t value = machine.values[p][c];
+            switch (machine.planner->collective) {
+            case PCCL_ALL_REDUCE:
+                EXPECT(value == machine.values[0][c], "positions 0 and %u computed different expressions", p);
+                expect_whole_expression(value, ring ? (c + 1) % machine.size : 0);
+                break;
+            case PCCL_REDUCE_SCATTER:
+                if (c == p) expect_whole_expression(value, (c + 1) % machine.size);
+                break;
+            case PCCL_ALL_GATHER:
+                EXPECT(value == 1 + c);
+                break;
+            case PCCL_BROADCAST:
+                EXPECT(value == 1 + machine.root);
+                break;
+            default:
+                EXPECT(nodes[value].positions == machine.everyone, "%u did not hear of everyone", p);
+            }
+        }
+    }
+}
+
+/* Elements of a chunk, as even as they can be. */
+static uint64_t chunk_elements(uint64_t elements, uint32_t chunks, uint32_t chunk) {
+    return elements / chunks + (chunk < elements % chunks);
+}
+
+static void expect_counts(void) {
+    const struct pccl__planner *planner = machine.planner;
+    double rounds = planner->rounds(machine.size), volume = planner->volume(machine.size), most = 0;
+    uint32_t last_round = 0, most_sends = 0;
+    enum { ELEMENTS = 1000003 };
+    for (uint32_t p = 0; p < machine.size; p++) {
+        uint64_t sent = 0;
+        uint32_t sends = 0;
+        for (uint32_t i = 0; i < machine.plans[p].steps_count; i++) {
+            const struct pccl__step *step = &machine.plans[p].steps[i];
+            if (step->round + 1 > last_round) last_round = step->round + 1;
+            if (step->kind != PCCL__SEND) continue;
+            sends++;
+            sent += chunk_elements(ELEMENTS, machine.plans[p].chunks, step->chunk);
+        }
+        if (planner->collective != PCCL_BARRIER) /* its chunk is empty */
+            EXPECT((double)sent <= volume * ELEMENTS * 1.0002, "%u sends %f vectors", p, (double)sent / ELEMENTS);
+        most = (double)sent > most ? (double)sent : most;
+        most_sends = sends > most_sends ? sends : most_sends;
+        if (planner->algorithm == PCCL_RING) {
+            /* (n-1)/n of the vector must leave (and reach) a position for each of reducing and gathering. */
+            double phases = planner->collective == PCCL_ALL_REDUCE ? 2 : 1;
+            EXPECT((double)sent <= 1.02 * phases * ELEMENTS * (machine.size - 1) / machine.size);
+            EXPECT(sends == (uint32_t)phases * (machine.size - 1));
+        }
+    }
+    EXPECT(machine.plans[0].rounds == last_round && rounds == last_round, "%u rounds, not %g", last_round, rounds);
+    if (planner->collective == PCCL_BARRIER)
+        EXPECT(most_sends == last_round);
+    else
+        EXPECT(most >= volume * ELEMENTS * 0.9998, "the busiest sends %f vectors", most / ELEMENTS);
+}
+
+static void prove(const struct pccl__planner *planner, uint32_t size, uint32_t root) {
+    set_up(planner, size, root);
+    interpret();
+    expect_result();
+    expect_counts();
+    EXPECT(size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
+}
+
+static void prove_all(void) {
+    const struct pccl__planner *planner;
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
+        for (uint32_t size = 1; size <= SIZES; size++) {
+            bool rooted = planner->collective == PCCL_BROADCAST;
+            uint32_t stride = size <= 16 ? 1 : 7;
+            for (uint32_t root = 0; root < (rooted ? size : 1); root += stride) prove(planner, size, root);
+            if (rooted) prove(planner, size, size - 1);
+        }
+    }
+    for (uint32_t p = 0; p < SIZES; p++) pccl__plan_free(&machine.plans[p]);
+}
+
+/* ---------------------------------------------------------------- the rules of plans */
+
+static void bad_arguments(void) {
+    const struct pccl__planner *planner;
+    struct pccl__plan plan = {0};
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
+        EXPECT(planner->build(0, 0, 0, &plan) == PCCL_INVALID);
+        EXPECT(planner->build(5, 5, 0, &plan) == PCCL_INVALID);
+        if (planner->collective == PCCL_BROADCAST) EXPECT(planner->build(0, 5, 5, &plan) == PCCL_INVALID);
+    }
+    pccl__plan_free(&plan);
+    EXPECT(plan.steps == NULL && plan.steps_count == 0);
+}
+
+static void broken_steps(void) {
+    struct pccl__plan plan = {0};
+    EXPECT(pccl__plan_begin(&plan, 1, 4, 2, 3) == PCCL_OK);
+    const struct pccl__step good = {.peer = 2, .chunk = 1, .round = 1, .kind = PCCL__COPY};
+    EXPECT(pccl__plan_add(&plan, good) == PCCL_OK);
+    struct pccl__step bad[7];
+    for (int i = 0; i < 7; i++) bad[i] = good;
+    bad[0].peer = 1; /* ourselves */
+    bad[1].peer = 4; /* nobody */
+    bad[2].chunk = 2;
+    bad[3].round = 3;
+    bad[4].round = 0;         /* back */
+    bad[5].kind = PCCL__SEND; /* behind a receive of its round */
+    bad[6].complete = 1;      /* of a copy */
+    for (int i = 0; i < 7; i++) EXPECT(pccl__plan_add(&plan, bad[i]) == PCCL_INVALID, "bad step %d", i);
+    EXPECT(plan.steps_count == 1 && pccl__plan_check(&plan) == PCCL_OK);
+    EXPECT(pccl__plan_add(&plan, good) == PCCL_OK);
+    EXPECT(pccl__plan_check(&plan) == PCCL_INVALID, "two transfers of one name");
+    plan.steps[1].chunk = 0;
+    EXPECT(pccl__plan_check(&plan) == PCCL_OK);
+    plan.steps[0].peer = 9;
+    EXPECT(pccl__plan_check(&plan) == PCCL_INVALID);
+    pccl__plan_free(&plan);
+}
+
+/* ---------------------------------------------------------------- choosing */
+
+/* From small to large vectors the choice changes at most once, from few rounds to few bytes. */
+static void expect_one_switch(pccl_collective collective, pccl_algorithm few_rounds, pccl_algorithm few_bytes) {
+    static const struct pccl__link_model links[] = {{20e3, 5.0}, {10e6, 0.01}, {300.0, 20.0}};
+    for (size_t l = 0; l < 3; l++) {
+        for (uint32_t size = 2; size <= 256; size++) {
+            pccl_algorithm last = PCCL_AUTO;
+            for (uint32_t bit = 0; bit <= 44; bit++) {
+                const struct pccl__planner *planner =
+                    pccl__planner_choose(collective, size, UINT64_C(1) << bit, links[l], NULL, 0);
+                EXPECT(planner && planner->collective == collective);
+                EXPECT(planner->algorithm == few_bytes || (planner->algorithm == few_rounds && last != few_bytes),
+                       "size %u, 2^%u bytes: back to %s", size, bit, pccl_algorithm_name(planner->algorithm));
+                if (bit == 0 && size > 3) EXPECT(planner->algorithm == few_rounds, "size %u", size);
+                last = planner->algorithm;
+            }
+            EXPECT(last == few_bytes, "size %u", size);
+        }
+    }
+}
+
+static void forced_and_unknown(void) {
+    const struct pccl__planner *planner;
+    size_t count = 0;
+    for (; (planner = pccl__planner_at(count)); count++)
+        EXPECT(pccl__planner_find(planner->collective, planner->algorithm) == planner, "two lines for one name");
+    EXPECT(count == 7);
+    EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_CHAIN) == NULL);
+    EXPECT(pccl__planner_find(PCCL_BROADCAST, PCCL_RING) == NULL);
+    EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_AUTO) == NULL);
+    struct pccl__link_model link = {20e3, 5.0};
+    char why[200] = "x";
+    EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, 4, 1, link, why, sizeof why) == NULL && why[0] == '\0');
+}
+
+static void says_why(void) {
+    struct pccl__link_model link = {20e3, 5.0};
+    char why[200];
+    pccl__planner_choose(PCCL_ALL_REDUCE, 4, 64 << 20, link, why, sizeof why);
+    EXPECT(strncmp(why, "ring: ", 6) == 0 && strstr(why, "6 rounds") && strstr(why, "doubling: "), "%s", why);
+    pccl__planner_choose(PCCL_BARRIER, 5, 0, link, why, sizeof why);
+    EXPECT(strncmp(why, "dissemination: ", 15) == 0 && strstr(why, "3 rounds"), "%s", why);
+    for (size_t bytes = 1; bytes < sizeof why; bytes++) {
+        memset(why, 'x', sizeof why);
+        pccl__planner_choose(PCCL_ALL_REDUCE, 4, 64, link, why, bytes);
+        EXPECT(memchr(why, '\0', bytes) && (bytes == sizeof why || why[bytes] == 'x'));
+    }
+}
+
+static void names(void) {
+    EXPECT(strcmp(pccl_collective_name(PCCL_ALL_REDUCE), "all_reduce") == 0);
+    EXPECT(strcmp(pccl_algorithm_name(PCCL_DISSEMINATION), "dissemination") == 0);
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++) EXPECT(strcmp(pccl_collective_name((pccl_collective)i), "?") != 0);
+    for (int i = 0; i < PCCL_ALGORITHM_COUNT; i++) EXPECT(strcmp(pccl_algorithm_name((pccl_algorithm)i), "?") != 0);
+    EXPECT(strcmp(pccl_collective_name(PCCL_COLLECTIVE_COUNT), "?") == 0);
+    EXPECT(strcmp(pccl_algorithm_name((pccl_algorithm)-1), "?") == 0);
+}
+
+int main(void) {
+    prove_all();
+    bad_arguments();
+    broken_steps();
+    expect_one_switch(PCCL_ALL_REDUCE, PCCL_DOUBLING, PCCL_RING);
+    expect_one_switch(PCCL_BROADCAST, PCCL_BINOMIAL, PCCL_CHAIN);
+    forced_and_unknown();
+    says_why();
+    names();
+    FINISH();
+}
