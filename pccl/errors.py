@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """The numbers of `pccl_status` in csrc/pccl.h, in the same order."""
+    """The numbers of `pccl_status` in csrc/pccl.h, in the same order. Those from 100 on never come from the engine."""
 
     OK = 0
     INVALID = 1
@@ -33,6 +33,8 @@ class Status(IntEnum):
     CLOSED = 14
     STATE = 15
     PENDING = 16
+    VERSION = 100
+    PENDING_OPERATIONS = 101
 
 
 class PCCLError(Exception):
@@ -58,7 +60,7 @@ class InvalidArgument(LocalError, ValueError):
 class PendingOperations(LocalError):
     """A joint call, while operations (or an uncommitted deferred step) of this communicator are still in flight."""
 
-    status = Status.PENDING
+    status = Status.PENDING_OPERATIONS
 
 
 class WaitTimeout(LocalError, TimeoutError):
@@ -154,7 +156,7 @@ class ProtocolError(RemoteError):
 class VersionMismatch(ProtocolError):
     """Master and peer speak different protocol versions; the text names both."""
 
-    status = Status.PROTOCOL
+    status = Status.VERSION
 
 
 ERROR_CLASSES: dict[Status, type[PCCLError]] = {
@@ -173,7 +175,9 @@ ERROR_CLASSES: dict[Status, type[PCCLError]] = {
     Status.UNSUPPORTED: Unsupported,
     Status.CLOSED: Closed,
     Status.STATE: SharedStateError,
-    Status.PENDING: PendingOperations,
+    Status.PENDING: WaitTimeout,
+    Status.VERSION: VersionMismatch,
+    Status.PENDING_OPERATIONS: PendingOperations,
 }
 
 

@@ -206,6 +206,14 @@ class StateSource:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StateDonor:
+    """A member that serves its content; its rank is for texts only."""
+
+    peer: Id
+    rank: U32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StateReceived:
     """`count` bytes of content came from `donor`."""
 
@@ -438,7 +446,7 @@ class StatePlan:
     call: U64
     sync: U64
     serve: Flag
-    donors: Annotated[tuple[Id, ...], Limit(0, MAX_MEMBERS)]
+    donors: Annotated[tuple[StateDonor, ...], Limit(0, MAX_MEMBERS)]
     fetch: Annotated[tuple[StateSource, ...], Limit(0, 2 * MAX_STATE_ENTRIES)]
 
 
@@ -465,8 +473,17 @@ class OtherVersion:
 
 PeerMessage = Hello | Register | Heartbeat | Vote | Suspect | Report | Stalled | Started | ProbeReply | Leave
 MasterMessage = (
-    Refused | Welcome | View | CensusUpdate | FreezeEpoch | Probe
-    | HasStarted | VoteResult | HeartbeatReply | ExpelledNotice | WhoAreYou
+    Refused
+    | Welcome
+    | View
+    | CensusUpdate
+    | FreezeEpoch
+    | Probe
+    | HasStarted
+    | VoteResult
+    | HeartbeatReply
+    | ExpelledNotice
+    | WhoAreYou
 )
 Message = Any  # one of the classes above; isinstance tells
 

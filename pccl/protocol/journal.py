@@ -1,17 +1,184 @@
 # SPDX-License-Identifier: MIT
-"""The master's journal: records to bytes, bytes to the state of the run."""
+"""The master's journal: records to bytes, bytes to the state of the run.
+
+What for: what a restarted master must know. Must not know: files, fsync, peers' connections, votes in progress.
+
+The one idea: the durable part of the master's state *is* a `Past`, changed only by `apply(past, record)`, both live and
+in replay. A frame is [payload bytes: u32 LE][CRC32: u32 LE][msgpack payload]. A crash can tear only the last frame,
+since each one is synced before the next is begun; a bad frame with more behind it is damage, and refused.
+"""
 
 from __future__ import annotations
 
-from pccl.protocol.types import Past, Record
+import struct
+import zlib
+from typing import Any
+
+import msgpack
+
+from pccl.errors import ProtocolError
+from pccl.messages import Member, OperationName
+from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
+
+JOURNAL_VERSION = 1
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+_HEAD = struct.Struct("<II")
+_SETTINGS, _CHANGE, _MEMORY = 1, 2, 3
 
 
 def encode(record: Record) -> bytes:
-    """One frame: length (u32 LE), CRC32 of the payload (u32 LE), msgpack payload. Append it, then fsync."""
-    raise NotImplementedError
+    """One frame: append it, then fsync."""
+    payload: bytes = msgpack.packb(_pack(record))
+    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 def replay(data: bytes) -> tuple[Past, int]:
-    """(state, length of the valid prefix). A torn or damaged tail is not an error: the shell truncates the file to the
-    returned length before it appends. Raises ProtocolError if `data` is no journal of this version."""
-    raise NotImplementedError
+    """(state, length of the valid prefix). A torn last frame is not an error: the shell truncates the file to that
+    length before it appends. Raises ProtocolError if `data` is no journal of this version, or damaged before its
+    end."""
+    past, offset = Past(), 0
+    while offset < len(data):
+        payload = _frame(data, offset)
+        if payload is None:
+            if _torn(data, offset):
+                break
+            raise ProtocolError(f"the journal is damaged at byte {offset}, before its last record")
+        record = _unpack(payload, offset)
+        if (offset == 0) != isinstance(record, Settings):
+            raise ProtocolError("not a journal: it does not begin with its settings")
+        apply(past, record)
+        offset += _HEAD.size + len(payload)
+    return past, offset
+
+
+def apply(past: Past, record: Record) -> None:
+    """Changes `past` by one record."""
+    if isinstance(record, Settings):
+        past.run_secret = record.run_secret
+    elif isinstance(record, Memory):
+        past.memories[record.group] = record.body
+    else:
+        for admission in record.admissions:
+            past.admissions[admission.id] = admission
+        for view in record.views:
+            _apply_view(past, view)
+        for answer in record.answers:
+            if answer.peer in past.admissions:
+                past.answers[answer.peer] = answer
+
+
+def _apply_view(past: Past, view: GroupView) -> None:
+    before = past.views.pop(view.group, None)
+    stays = dict.fromkeys(view.members, True)
+    for peer in before.members if before else ():
+        if peer not in stays:
+            past.admissions.pop(peer, None)
+            past.answers.pop(peer, None)
+    if view.members:
+        past.views[view.group] = view
+    past.epoch = max(past.epoch, view.epoch)
+
+
+def snapshot(past: Past) -> list[Record]:
+    """The shortest journal that replays to `past`."""
+    records: list[Record] = [Settings(past.run_secret)]
+    records += [Memory(group, body) for group, body in past.memories.items()]
+    views = list(past.views.values())
+    if past.epoch > max((view.epoch for view in views), default=0):
+        # The newest epoch belonged to a group that has ended; its number must not come again.
+        views.insert(0, GroupView(past.epoch, 0, 0 if 0 not in past.views else _unused(past), (), (), (), (), 0, ""))
+    records.append(Change(tuple(past.admissions.values()), tuple(views), tuple(past.answers.values())))
+    return records
+
+
+def _unused(past: Past) -> int:
+    """A group number that no view has."""
+    return next(number for number in range(len(past.views) + 1) if number not in past.views)
+
+
+def _frame(data: bytes, offset: int) -> bytes | None:
+    """The payload of the frame at `offset`, None if it is not whole."""
+    if offset + _HEAD.size > len(data):
+        return None
+    length, checksum = _HEAD.unpack_from(data, offset)
+    payload = data[offset + _HEAD.size : offset + _HEAD.size + length]
+    if length == 0 or length > MAX_RECORD_BYTES or len(payload) < length or zlib.crc32(payload) != checksum:
+        return None
+    return payload
+
+
+def _torn(data: bytes, offset: int) -> bool:
+    """Whether the bad frame at `offset` can be the unfinished last write: nothing stands behind it, or the file grew by
+    zeros that were never filled in."""
+    if offset + _HEAD.size > len(data) or not any(data[offset:]):
+        return True
+    length, _ = _HEAD.unpack_from(data, offset)
+    return offset + _HEAD.size + int(length) >= len(data)
+
+
+def _pack(record: Record) -> list[Any]:
+    if isinstance(record, Settings):
+        return [_SETTINGS, JOURNAL_VERSION, record.run_secret]
+    if isinstance(record, Memory):
+        return [_MEMORY, record.group, record.body]
+    admissions = [
+        [it.id, it.secret, it.group, it.member.address, it.member.port, it.member.host_id] for it in record.admissions
+    ]
+    views = [
+        [
+            it.epoch,
+            it.previous,
+            it.group,
+            it.members,
+            it.ring,
+            it.admitted,
+            [(name.tag, name.sequence) for name in it.commits],
+            it.cause,
+            it.text,
+        ]
+        for it in record.views
+    ]
+    answers = [[it.peer, it.call, int(it.status), it.text, it.flag, it.body] for it in record.answers]
+    return [_CHANGE, admissions, views, answers]
+
+
+def _unpack(payload: bytes, offset: int) -> Record:
+    """The record in a payload whose checksum is right. What does not parse then was written by another version."""
+    try:
+        kind, *parts = msgpack.unpackb(payload, max_map_len=0, max_ext_len=0)
+        if kind == _SETTINGS:
+            version, secret = parts
+            if version != JOURNAL_VERSION:
+                raise ProtocolError(f"journal of version {version}; this master reads version {JOURNAL_VERSION}")
+            return Settings(secret)
+        if kind == _MEMORY:
+            return Memory(*parts)
+        if kind == _CHANGE:
+            return _unpack_change(*parts)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"unreadable record at byte {offset}: {error}") from None
+    raise ProtocolError(f"unknown record kind {kind} at byte {offset}")
+
+
+def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any]) -> Change:
+    return Change(
+        tuple(
+            Admission(peer, secret, group, Member(peer, address, port, host))
+            for peer, secret, group, address, port, host in admissions
+        ),
+        tuple(
+            GroupView(
+                epoch,
+                previous,
+                group,
+                tuple(members),
+                tuple(ring),
+                tuple(admitted),
+                tuple(OperationName(tag, sequence) for tag, sequence in commits),
+                cause,
+                text,
+            )
+            for epoch, previous, group, members, ring, admitted, commits, cause, text in views
+        ),
+        tuple(Answer(*answer) for answer in answers),
+    )

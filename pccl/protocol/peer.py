@@ -22,10 +22,83 @@ Life of the shell, in order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
 
-from pccl.messages import Census, Message, OperationName, ReportLine, View
-from pccl.protocol.types import Limits, PeerId, PeerOutput, PeerSync, VoteKind
+from pccl.errors import Status
+from pccl.messages import (
+    MAX_REPORT_LINES,
+    MAX_STALLED_RANKS,
+    PROTOCOL_VERSION,
+    STATE_MESSAGES,
+    Census,
+    CensusUpdate,
+    ExpelledNotice,
+    FreezeEpoch,
+    HasStarted,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Leave,
+    Message,
+    OperationName,
+    Probe,
+    ProbeReply,
+    Refused,
+    Register,
+    Report,
+    ReportLine,
+    Stalled,
+    Started,
+    Suspect,
+    View,
+    Vote,
+    VoteResult,
+    Welcome,
+    WhoAreYou,
+    clip,
+)
+from pccl.protocol.types import (
+    CALL_NAMES,
+    CONNECT_CALL,
+    Ask,
+    Event,
+    Freeze,
+    Halt,
+    Install,
+    Limits,
+    Notify,
+    OpenDataPlane,
+    PeerId,
+    PeerOutput,
+    PeerSync,
+    Reconnect,
+    Reject,
+    Resolve,
+    Tell,
+    VoteKind,
+)
+
+MAX_STALLS = 8
+
+
+class Phase(Enum):
+    NEW = "new"
+    JOINING = "joining"
+    MEMBER = "member"
+    HALTED = "halted"
+
+
+_ALWAYS = (Welcome, Refused, CensusUpdate, Probe, HeartbeatReply, ExpelledNotice, WhoAreYou)
+
+LEGAL: dict[Phase, tuple[type, ...]] = {
+    Phase.NEW: (),
+    Phase.JOINING: (*_ALWAYS, View),
+    Phase.MEMBER: (*_ALWAYS, View, FreezeEpoch, HasStarted, VoteResult, *STATE_MESSAGES),
+    Phase.HALTED: (),
+}
+"""Legal (phase, message) pairs. Any other is the master's protocol error; a member then leaves."""
 
 
 class PeerProtocol:
@@ -42,95 +115,364 @@ class PeerProtocol:
         limits: Limits | None = None,
     ) -> None:
         """`peer` and `secret` are 16 fresh random bytes each. `limits` count until Welcome brings the master's."""
-        raise NotImplementedError
+        base = limits or Limits()
+        self.peer = peer
+        self.group = group
+        self._secret = secret
+        self._sync = sync
+        self._master_timeout_ms = master_timeout_ms
+        self._heartbeat_ms = base.heartbeat_ms
+        self._silence_ms = base.heartbeat_limit_ms
+        self._phase = Phase.NEW
+        self._view: View | None = None
+        self._rank = -1
+        self._census = Census(0, 0, 0)
+        self._endpoint: Register | None = None
+        self._opening = False
+        self._connected = False
+        self._welcomed = False
+        self._heard = 0
+        self._redial_at = 0
+        self._beat_at = 0
+        self._timer_at = 0
+        self._vote: Vote | None = None
+        self._report: Report | None = None
+        self._suspects: dict[PeerId, Suspect] = {}
+        self._stalls: dict[OperationName, Stalled] = {}
+        self._handlers: dict[type, Callable[[Any, int], list[PeerOutput]]] = {
+            Welcome: self._on_welcome,
+            Refused: self._on_refused,
+            View: self._on_view,
+            CensusUpdate: self._on_census,
+            FreezeEpoch: self._on_freeze,
+            Probe: self._on_probe,
+            HasStarted: self._on_has_started,
+            VoteResult: self._on_vote_result,
+            HeartbeatReply: self._on_heartbeat_reply,
+            ExpelledNotice: self._on_expelled,
+            WhoAreYou: self._on_who_are_you,
+            **dict.fromkeys(STATE_MESSAGES, self._on_state_message),
+        }
 
-    # Read-only state for the shell and for attributes of the communicator.
+    # ------------------------------------------------------------------------------------------ what the shell may read
 
     @property
     def view(self) -> View | None:
         """The installed view, None before acceptance."""
-        raise NotImplementedError
+        return self._view
 
     @property
     def rank(self) -> int:
         """This peer's rank in `view`; -1 before acceptance."""
-        raise NotImplementedError
+        return self._rank
+
+    @property
+    def epoch(self) -> int:
+        """The installed epoch; 0 before acceptance."""
+        return self._view.epoch if self._view is not None else 0
 
     @property
     def census(self) -> Census:
         """The latest word on the whole run (zeros before Welcome)."""
-        raise NotImplementedError
+        return self._census
 
-    # The user's calls.
+    @property
+    def halted(self) -> bool:
+        return self._phase is Phase.HALTED
+
+    # ------------------------------------------------------------------------------------------ the user's calls
 
     def connect(self, now: int) -> list[PeerOutput]:
-        raise NotImplementedError
+        """Once, first. Ends with Resolve or Reject of CONNECT_CALL."""
+        self._phase = Phase.JOINING
+        self._connected = True
+        self._heard = self._timer_at = now
+        self._redial_at = now + self._silence_ms
+        return [self._hello()]
 
     def opened(self, address: str, port: int, host_id: int, now: int) -> list[PeerOutput]:
         """The data plane listens there. `address` is what other peers dial."""
-        raise NotImplementedError
+        self._endpoint = Register(address, port, host_id)
+        return [Tell(self._endpoint)] if self._phase is Phase.JOINING else []
 
     def vote(self, kind: VoteKind, call: int, body: bytes, pending: int, now: int) -> list[PeerOutput]:
         """A joint call. `call` > 0 rises with each vote. `pending` is pccl_engine_pending: nonzero rejects the call
-        with PENDING at once, unless the kind is ARE_PEERS_PENDING. Another open vote rejects it with INVALID."""
-        raise NotImplementedError
+        with PENDING_OPERATIONS at once, unless the kind is ARE_PEERS_PENDING. Another open vote rejects it with
+        INVALID."""
+        name = CALL_NAMES[kind]
+        if self._phase is not Phase.MEMBER:
+            return [Reject(call, Status.CLOSED, f"{name}: the communicator is {self._phase.value}")]
+        if self._vote is not None:
+            text = f"{name}: another joint call ({CALL_NAMES[VoteKind(self._vote.kind)]}) of this peer is open"
+            return [Reject(call, Status.INVALID, text)]
+        if pending and kind is not VoteKind.ARE_PEERS_PENDING:
+            return [Reject(call, Status.PENDING_OPERATIONS, f"{name}: {pending} operations have not ended")]
+        self._vote = Vote(call, int(kind), body)
+        out: list[PeerOutput] = [Tell(self._vote)]
+        if kind is VoteKind.SYNC_SHARED_STATE:
+            out += self._sync.voted(call, body, now)
+        return out
 
     def leave(self, text: str, now: int) -> list[PeerOutput]:
         """Ends all: open calls are rejected with CLOSED."""
-        raise NotImplementedError
+        if self._phase in (Phase.NEW, Phase.HALTED):
+            return self._halt(Status.CLOSED, text, now)
+        return [Tell(Leave(clip(text))), *self._halt(Status.CLOSED, text, now)]
 
-    # What the engine noticed.
+    # ------------------------------------------------------------------------------------------ the engine's events
 
     def engine_frozen(
         self, epoch: int, suspect: PeerId, reason: int, text: str, lines: Sequence[ReportLine], now: int
     ) -> list[PeerOutput]:
         """PCCL_EVENT_FROZEN with its report; `suspect` is NOBODY (not 16 zero bytes) where there is none."""
-        raise NotImplementedError
+        if self._phase is not Phase.MEMBER or epoch != self.epoch or self._report is not None:
+            return []
+        if len(lines) > MAX_REPORT_LINES:
+            return self.leave(f"the report of {len(lines)} lines is over the limit of {MAX_REPORT_LINES}", now)
+        self._report = Report(epoch, suspect, reason, clip(text), tuple(lines))
+        return [Tell(self._report)]
 
     def engine_suspect(self, epoch: int, peer: PeerId, reason: int, text: str, now: int) -> list[PeerOutput]:
         """PCCL_EVENT_SUSPECT."""
-        raise NotImplementedError
+        if self._phase is not Phase.MEMBER or epoch != self.epoch or peer in self._suspects:
+            return []
+        self._suspects[peer] = Suspect(epoch, peer, reason, clip(text))
+        return [Tell(self._suspects[peer])]
 
     def engine_stalled(
         self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int
     ) -> list[PeerOutput]:
         """PCCL_EVENT_STALLED."""
-        raise NotImplementedError
+        if self._phase is not Phase.MEMBER or epoch != self.epoch:
+            return []
+        stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]))
+        self._stalls.pop(operation, None)
+        self._stalls[operation] = stalled
+        if len(self._stalls) > MAX_STALLS:
+            del self._stalls[next(iter(self._stalls))]
+        return [Tell(stalled)]
 
     def started_answer(self, epoch: int, operation: OperationName, answer: int, now: int) -> list[PeerOutput]:
         """The result of pccl_engine_has_started for an Ask: 1, 0 or -1."""
-        raise NotImplementedError
+        if self._phase is not Phase.MEMBER:
+            return []
+        return [Tell(Started(epoch, operation, answer if answer in (0, 1) else 2))]
 
     def install_failed(self, epoch: int, text: str, now: int) -> list[PeerOutput]:
         """pccl_engine_install refused a view: this peer cannot go on and leaves."""
-        raise NotImplementedError
+        if self._phase is Phase.HALTED:
+            return []
+        text = f"epoch {epoch} cannot be installed: {text}"
+        return [Tell(Leave(clip(text))), *self._halt(Status.SYSTEM, text, now)]
 
     def state_event(self, event: object, now: int) -> list[PeerOutput]:
         """Handed to the PeerSync."""
-        raise NotImplementedError
+        return self._sync.event(event, now) if self._phase is Phase.MEMBER else []
 
-    # The control connection and the clock.
+    # ------------------------------------------------------------------------------------------ connection and clock
 
     def received(self, message: Message, now: int) -> list[PeerOutput]:
-        raise NotImplementedError
+        if self._phase is Phase.HALTED:
+            return []
+        self._heard = now
+        self._redial_at = now + self._silence_ms
+        if not isinstance(message, LEGAL[self._phase]):
+            return self._master_fault(f"{type(message).__name__} for a peer that is {self._phase.value}", now)
+        return self._handlers[type(message)](message, now)
 
     def malformed(self, text: str, now: int) -> list[PeerOutput]:
         """`decode` refused what the master sent."""
-        raise NotImplementedError
+        return [] if self._phase is Phase.HALTED else self._master_fault(text, now)
 
     def disconnected(self, now: int) -> list[PeerOutput]:
-        raise NotImplementedError
+        """The control connection is gone; the socket dials again by itself."""
+        if self._phase is Phase.HALTED or not self._connected:
+            return []
+        self._connected = self._welcomed = False
+        return [Notify(Event.MASTER, "the control connection is gone", epoch=self.epoch)]
 
     def reconnected(self, now: int) -> list[PeerOutput]:
-        raise NotImplementedError
+        """A control connection stands again, to the same master or to a restarted one."""
+        if self._phase is Phase.HALTED:
+            return []
+        self._connected, self._welcomed = True, False
+        self._redial_at = now + self._silence_ms
+        return [self._hello()]
 
     def timed_out(self, now: int) -> list[PeerOutput]:
-        raise NotImplementedError
+        if self._phase in (Phase.NEW, Phase.HALTED):
+            return []
+        slept = now - self._timer_at
+        self._timer_at = now
+        if slept > self._silence_ms:
+            # It was this process that was stopped: what the master sent meanwhile has still to be read.
+            self._heard = max(self._heard, now - self._silence_ms)
+            self._redial_at = now + self._silence_ms
+        if now - self._heard >= self._master_timeout_ms:
+            text = f"the master has been silent for {now - self._heard} ms"
+            return self._halt(Status.MASTER_LOST, text, now)
+        out: list[PeerOutput] = []
+        if self._connected and now >= self._redial_at:
+            self._redial_at = now + self._silence_ms
+            self._welcomed = False
+            out.append(Reconnect())
+        if self._welcomed and now >= self._beat_at:
+            self._beat_at = now + self._heartbeat_ms
+            out.append(Tell(Heartbeat(self.epoch)))
+        return out
 
     def deadline(self) -> int | None:
         """When `timed_out` wants to be called next; earlier calls do no harm."""
-        raise NotImplementedError
+        if self._phase in (Phase.NEW, Phase.HALTED):
+            return None
+        # The timer runs at least twice per silence, so that a longer pause shows that the process was stopped.
+        times = [self._heard + self._master_timeout_ms, self._timer_at + self._silence_ms // 2]
+        if self._connected:
+            times.append(self._redial_at)
+        if self._welcomed:
+            times.append(self._beat_at)
+        return min(times)
 
     def explain(self) -> str:
         """What this peer waits for, and for whom; empty if for nothing."""
-        raise NotImplementedError
+        if self._phase is Phase.JOINING:
+            if not self._welcomed:
+                return "connect: waiting for the master"
+            return "connect: waiting for all accepted peers to call update_topology"
+        if self._phase is not Phase.MEMBER:
+            return ""
+        lines: list[str] = []
+        if not self._welcomed:
+            lines.append("waiting for the master to come back")
+        if self._vote is not None:
+            lines.append(f"{CALL_NAMES[VoteKind(self._vote.kind)]}: waiting for the other peers")
+        if self._report is not None:
+            lines.append(f"epoch {self.epoch} is frozen: waiting for the master's verdict")
+        for operation, stalled in self._stalls.items():
+            lines.append(
+                f"operation (tag {operation.tag}, sequence {operation.sequence}) waited {stalled.waited_ms} ms for "
+                f"ranks {', '.join(map(str, stalled.ranks))}"
+            )
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------------------------------ the master's messages
+
+    def _on_welcome(self, message: Welcome, now: int) -> list[PeerOutput]:
+        """The master knows this connection. Now say again whatever has no answer yet."""
+        if message.version != PROTOCOL_VERSION:
+            return self._master_fault(f"Welcome of protocol version {message.version}", now)
+        self._heartbeat_ms = message.heartbeat_ms
+        self._silence_ms = message.heartbeat_limit_ms
+        self._redial_at = now + self._silence_ms
+        self._census = message.census
+        self._welcomed = True
+        self._beat_at = now + self._heartbeat_ms
+        if self._endpoint is None:
+            if self._opening:
+                return []
+            self._opening = True
+            return [OpenDataPlane(message.run_secret)]
+        repeated = [
+            self._endpoint,
+            self._report,
+            *self._suspects.values(),
+            self._vote,
+            *self._stalls.values(),
+        ]
+        out: list[PeerOutput] = [Tell(it) for it in repeated if it is not None]
+        return out + (self._sync.reregistered(now) if self._phase is Phase.MEMBER else [])
+
+    def _on_refused(self, message: Refused, now: int) -> list[PeerOutput]:
+        try:
+            reason = Status(message.reason)
+        except ValueError:
+            reason = Status.PROTOCOL
+        if message.version != PROTOCOL_VERSION:
+            reason = Status.VERSION
+        return self._halt(reason, f"the master refused this peer: {message.text}", now)
+
+    def _on_view(self, view: View, now: int) -> list[PeerOutput]:
+        if view.epoch <= self.epoch:
+            return []
+        rank = next((rank for rank, member in enumerate(view.members) if member.id == self.peer), -1)
+        if rank < 0 or sorted(view.ring) != list(range(len(view.members))):
+            return self._master_fault(f"the view of epoch {view.epoch} has no place for this peer, or no ring", now)
+        first = self._view is None
+        if first != (rank in view.admitted) or (not first and view.previous != self.epoch):
+            return self._master_fault(f"epoch {view.epoch} follows {view.previous}, here is {self.epoch}", now)
+        self._view, self._rank, self._census = view, rank, view.census
+        self._phase = Phase.MEMBER
+        self._report = None
+        self._suspects.clear()
+        self._stalls.clear()
+        out: list[PeerOutput] = [Install(view, rank, () if first else view.commits)]
+        if first:
+            out.append(Resolve(CONNECT_CALL))
+        return out + self._sync.view(view, now)
+
+    def _on_census(self, message: CensusUpdate, now: int) -> list[PeerOutput]:
+        self._census = message.census
+        return [Notify(Event.CENSUS, f"{message.census.peers} peers in {message.census.groups} groups")]
+
+    def _on_freeze(self, message: FreezeEpoch, now: int) -> list[PeerOutput]:
+        if message.epoch != self.epoch:
+            return []  # it overtook a view that was lost with a connection; both come again after the next Hello
+        return [Freeze(self.epoch)] if self._report is None else [Tell(self._report)]
+
+    def _on_probe(self, message: Probe, now: int) -> list[PeerOutput]:
+        return [Tell(ProbeReply(message.nonce))]
+
+    def _on_has_started(self, message: HasStarted, now: int) -> list[PeerOutput]:
+        if message.epoch != self.epoch:
+            return [Tell(Started(message.epoch, message.operation, 2))]
+        return [Ask(message.epoch, message.operation)]
+
+    def _on_vote_result(self, message: VoteResult, now: int) -> list[PeerOutput]:
+        vote = self._vote
+        if vote is None or vote.call != message.call:
+            return []
+        self._vote = None
+        out = self._sync.ended(message.status, now) if vote.kind == VoteKind.SYNC_SHARED_STATE else []
+        if message.status == Status.OK:
+            return [*out, Resolve(message.call, message.flag, message.body)]
+        try:
+            return [*out, Reject(message.call, Status(message.status), message.text)]
+        except ValueError:
+            return [*out, Reject(message.call, Status.PROTOCOL, f"status {message.status}: {message.text}")]
+
+    def _on_heartbeat_reply(self, message: HeartbeatReply, now: int) -> list[PeerOutput]:
+        return []
+
+    def _on_expelled(self, message: ExpelledNotice, now: int) -> list[PeerOutput]:
+        return self._halt(Status.EXPELLED, f"this peer was removed from the run: {message.text}", now)
+
+    def _on_who_are_you(self, message: WhoAreYou, now: int) -> list[PeerOutput]:
+        self._welcomed = False
+        return [self._hello()]
+
+    def _on_state_message(self, message: Message, now: int) -> list[PeerOutput]:
+        return self._sync.received(message, now)
+
+    # ------------------------------------------------------------------------------------------ ends
+
+    def _hello(self) -> Tell:
+        return Tell(Hello(PROTOCOL_VERSION, self._secret, self.group, self.epoch))
+
+    def _master_fault(self, text: str, now: int) -> list[PeerOutput]:
+        text = f"the master broke the protocol: {text}"
+        return [Tell(Leave(clip(text))), *self._halt(Status.PROTOCOL, text, now)]
+
+    def _halt(self, status: Status, text: str, now: int) -> list[PeerOutput]:
+        """Nothing more comes from this peer: the engine ends its operations, open calls fail."""
+        if self._phase is Phase.HALTED:
+            return []
+        joining, vote = self._phase is Phase.JOINING, self._vote
+        self._phase, self._vote = Phase.HALTED, None
+        out: list[PeerOutput] = [Halt(status, text)]
+        if vote is not None and vote.kind == VoteKind.SYNC_SHARED_STATE:
+            out += self._sync.ended(int(status), now)
+        if joining:
+            out.append(Reject(CONNECT_CALL, status, text))
+        if vote is not None:
+            out.append(Reject(vote.call, status, text))
+        return out

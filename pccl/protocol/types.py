@@ -282,9 +282,7 @@ class StateOutput:
 
 CONNECT_CALL = 0
 
-PeerOutput = (
-    Tell | OpenDataPlane | Install | Freeze | Halt | Ask | Resolve | Reject | Reconnect | Notify | StateOutput
-)
+PeerOutput = Tell | OpenDataPlane | Install | Freeze | Halt | Ask | Resolve | Reject | Reconnect | Notify | StateOutput
 
 
 # ---------------------------------------------------------------------------------------------- shared state seam

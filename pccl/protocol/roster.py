@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""What the master knows of each peer and group beyond the journal: phases, connections, freezes in progress.
+
+What for: plain data with its small invariants, so that master.py is about events only. Must not know: messages'
+effects, votes, the order of outputs.
+
+The one idea: the journal's `Past` says who is a member; the roster says how it is with each of them right now. All of
+the roster can be lost in a crash without harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pccl.errors import Status
+from pccl.messages import (
+    STATE_MESSAGES,
+    Heartbeat,
+    Hello,
+    Leave,
+    Member,
+    OperationName,
+    ProbeReply,
+    Register,
+    Report,
+    Stalled,
+    Started,
+    Suspect,
+    Vote,
+)
+from pccl.protocol.types import Answer, GroupSync, GroupView, PeerId
+
+MAX_STALLS = 8
+
+
+class Phase(Enum):
+    UNKNOWN = "unknown"
+    GREETED = "greeted"
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+
+
+_BEFORE_ACCEPTANCE = (Hello, Register, Heartbeat, ProbeReply, Leave)
+
+LEGAL: dict[Phase, tuple[type, ...]] = {
+    Phase.UNKNOWN: (Hello,),
+    Phase.GREETED: _BEFORE_ACCEPTANCE,
+    Phase.PENDING: _BEFORE_ACCEPTANCE,
+    Phase.ACCEPTED: (*_BEFORE_ACCEPTANCE, Vote, Suspect, Report, Stalled, Started, *STATE_MESSAGES),
+}
+"""Legal (phase, message) pairs. Any other is the peer's protocol error, and it is dropped."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """One peer as the master sees it. `known` is False until its Hello came over the present connection; `returning`:
+    the master restarted and has not seen it since. `heard` is when it last spoke (ms)."""
+
+    id: PeerId
+    secret: bytes
+    group: int
+    phase: Phase
+    heard: int
+    known: bool = True
+    returning: bool = False
+    member: Member | None = None
+    answered: Answer | None = None
+
+    @property
+    def name(self) -> str:
+        return f"peer {self.id.hex()[:8]}"
+
+
+@dataclass(slots=True)
+class Gathering:
+    """A frozen epoch whose survivors' reports are being collected. `cause` is the first known reason from outside the
+    reports, `lost` says who went, `links` which links between living members broke."""
+
+    since: int
+    reports: dict[PeerId, Report] = field(default_factory=dict)
+    cause: tuple[Status, str] | None = None
+    lost: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Group:
+    """One group in its current epoch. `members` are the survivors in rank order: losses leave it at once, the view only
+    with the next epoch."""
+
+    view: GroupView
+    members: list[PeerId]
+    gathering: Gathering | None = None
+    sync: GroupSync | None = None
+    stalls: dict[tuple[PeerId, OperationName], int] = field(default_factory=dict)
+
+    @property
+    def epoch(self) -> int:
+        return self.view.epoch
+
+    def rank(self, peer: PeerId) -> int:
+        """The rank in the current view, also of a member that was lost since."""
+        return self.view.members.index(peer)
+
+    def stall(self, peer: PeerId, operation: OperationName, waited_ms: int) -> None:
+        """Remembers the newest few stalled operations of each member."""
+        self.stalls.pop((peer, operation), None)
+        self.stalls[peer, operation] = waited_ms
+        mine = [key for key in self.stalls if key[0] == peer]
+        for key in mine[:-MAX_STALLS]:
+            del self.stalls[key]
+
+    def forget_stalls(self, peer: PeerId) -> None:
+        if self.stalls:
+            self.stalls = {key: waited for key, waited in self.stalls.items() if key[0] != peer}
+
+
+def cause_of(group: Group) -> tuple[Status, str]:
+    """Why the epoch of a gathered group ends, for the errors of its aborted operations. Losses first, since a retry
+    helps; then what the master found out; then what the reports say."""
+    gathering = group.gathering
+    assert gathering is not None
+    if gathering.lost:
+        return Status.PEER_LOST, "; ".join(gathering.lost)
+    if gathering.cause is not None and gathering.cause[0] is not Status.PEER_LOST:
+        return gathering.cause
+    for status in (Status.TIMEOUT, Status.MISMATCH):
+        texts = [
+            f"rank {group.rank(peer)}: {report.text}"
+            for peer, report in gathering.reports.items()
+            if report.reason == status
+        ]
+        if texts:
+            return status, texts[0]
+    if gathering.links:
+        return Status.PEER_LOST, "; ".join(gathering.links)
+    if gathering.cause is not None:
+        return gathering.cause
+    told = [(peer, it) for peer, it in gathering.reports.items() if it.reason not in (Status.OK, Status.ABORTED)]
+    if told:
+        return Status.PEER_LOST, f"rank {group.rank(told[0][0])}: {told[0][1].text}"
+    return Status.PEER_LOST, "the epoch was frozen"
