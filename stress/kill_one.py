@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""SIGKILL of one of four peers in the middle of a large all_reduce, again and again at random moments.
+
+Each time the survivors must get the same verdict (G2), soon; calling again at once must give the right result of
+three (G3, G4), soon; then a newcomer takes the place of the dead. Half of the repeats reduce in place. The exit
+status is 0 only if there was no split verdict, wrong number or hang, and the limits were kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+
+from crew import Crew, Failed
+
+WARM_UP = 5
+
+
+@dataclass
+class Tally:
+    """Milliseconds from the kill until the last survivor had its verdict, and until it had the result of the retry."""
+
+    verdict_ms: list[float] = field(default_factory=list)
+    retry_ms: list[float] = field(default_factory=list)
+    aborted: int = 0
+    committed: int = 0
+    between: int = 0
+
+    def add(self, outcomes: list[list[list[int]]], killed_ns: int, before: int) -> None:
+        """`outcomes` of all survivors. Raises Failed on a split verdict."""
+        successes = [[size for size, _ in calls if size] for calls in outcomes]
+        if any(sizes != successes[0] for sizes in successes):
+            raise Failed(f"a split verdict: the survivors' calls succeeded with {successes} members")
+        verdicts = [
+            [at_ns for size, at_ns in calls if at_ns > killed_ns and size in (0, before)][:1] for calls in outcomes
+        ]
+        if any(not found for found in verdicts):
+            self.between += 1
+            return
+        self.verdict_ms.append((max(found[0] for found in verdicts) - killed_ns) / 1e6)
+        if before in successes[0]:
+            self.committed += 1
+        else:
+            self.aborted += 1
+            self.retry_ms.append((max(calls[-1][1] for calls in outcomes) - killed_ns) / 1e6)
+
+
+def show(name: str, tally: Tally) -> None:
+    """Two lines of percentiles."""
+    for what, values in (("verdict", tally.verdict_ms), ("result of the retry", tally.retry_ms)):
+        if values:
+            ranks = [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)]
+            print(f"{name:>12}  {what:<20} {len(values):5d} " + " ".join(f"{value:8.1f}" for value in ranks))
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that at least `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+
+
+def operation_s(crew: Crew) -> float:
+    """How long an undisturbed all_reduce takes."""
+    times = []
+    for step in range(WARM_UP):
+        crew.tell(crew.serials, do="reduce", step=step, serials=crew.serials, until=len(crew.peers), in_place=False)
+        crew.answers("started", crew.serials)
+        begin = time.monotonic()
+        crew.answers("outcomes", crew.serials)
+        times.append(time.monotonic() - begin)
+    return statistics.median(times)
+
+
+def kill_once(crew: Crew, step: int, in_place: bool, chance: random.Random, span_s: float, tally: Tally) -> None:
+    """One repeat: starts the operation, kills somebody, judges, and brings the crew back to strength."""
+    before, victim = len(crew.peers), chance.choice(crew.serials)
+    crew.tell(crew.serials, do="reduce", step=step, serials=crew.serials, until=before - 1, in_place=in_place)
+    crew.answers("started", crew.serials)
+    end = time.monotonic() + chance.uniform(0.0, span_s)
+    while time.monotonic() < end:
+        pass
+    killed_ns = crew.kill(victim)
+    outcomes = crew.answers("outcomes", crew.serials)
+    tally.add(list(outcomes.values()), killed_ns, before)
+    crew.tell(crew.serials, do="check", step=step, serials=crew.serials)
+    if not all(crew.answers("right", crew.serials).values()):
+        raise Failed(f"repeat {step}: the survivors' result or input is wrong")
+    newcomers = crew.recruit(1)
+    crew.tell(newcomers, do="gather", peers=before)
+    crew.tell([serial for serial in crew.serials if serial not in newcomers], do="admit", peers=before)
+    crew.answers("gathered", crew.serials)
+
+
+def judge(tallies: dict[str, Tally], verdict_limit_ms: float, retry_limit_ms: float) -> list[str]:
+    """What broke a limit."""
+    broken = []
+    for name, tally in tallies.items():
+        for what, values, limit in (
+            ("verdict", tally.verdict_ms, verdict_limit_ms),
+            ("result of the retry", tally.retry_ms, retry_limit_ms),
+        ):
+            over = sum(value > limit for value in values)
+            if over:
+                broken.append(f"{name}: {over} of {len(values)} times the {what} took more than {limit:.0f} ms")
+    return broken
+
+
+def main() -> int:
+    """Runs all repeats and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--peers", type=int, default=4)
+    parser.add_argument("--mebibytes", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--verdict-limit-ms", type=float, default=100.0)
+    parser.add_argument("--retry-limit-ms", type=float, default=300.0)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    tallies = {"in place": Tally(), "out of place": Tally()}
+    print(f"seed {options.seed}: {options.repeats} repeats, {options.peers} peers, {options.mebibytes} MiB", flush=True)
+    try:
+        with Crew(options.mebibytes << 20) as crew:
+            crew.tell(crew.recruit(options.peers), do="gather", peers=options.peers)
+            crew.answers("gathered", crew.serials)
+            span_s = operation_s(crew)
+            print(f"an undisturbed all_reduce takes {span_s * 1e3:.0f} ms", flush=True)
+            for step in range(options.repeats):
+                name = "in place" if step % 2 else "out of place"
+                kill_once(crew, step, step % 2 == 1, chance, span_s, tallies[name])
+    except Failed as failure:
+        print(f"FAILED: {failure}")
+        return 1
+    print(f"{'':>12}  {'ms after the kill':<20} {'n':>5} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}")
+    for name, tally in tallies.items():
+        show(name, tally)
+    for name, tally in tallies.items():
+        counts = f"{tally.aborted} aborted, {tally.committed} committed, {tally.between} between two operations"
+        print(f"{name:>12}  {counts}")
+    broken = judge(tallies, options.verdict_limit_ms, options.retry_limit_ms)
+    for line in broken:
+        print(f"FAILED: {line}")
+    if not broken:
+        print(f"{options.repeats} kills: no split verdict, no wrong number, no hang")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
