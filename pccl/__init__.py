@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""pccl: fault-tolerant peer-to-peer collective communication for distributed machine learning.
+
+    comm = pccl.Communicator("master.example.org:48148")
+    comm.connect()
+    while training:
+        comm.update_topology()                  # admits newcomers
+        comm.sync_shared_state(state)           # all hold the same bits
+        while True:
+            try:
+                info = comm.all_reduce(gradient, op=pccl.ReduceOp.AVG)
+                break
+            except pccl.PeerLost:
+                continue                        # the survivors simply go on
+
+In reading order: `communicator` (what users call), `handle`, `control` (its thread), `_native` (the C library),
+`protocol` (who is a member: pure state machines), `master`.
+"""
+
+from __future__ import annotations
+
+from pccl._native import ReduceInfo
+from pccl.communicator import Communicator
+from pccl.descriptors import (
+    DistributionHint,
+    QuantizationAlgorithm,
+    QuantizationOptions,
+    ReduceDescriptor,
+    ReduceOpDescriptor,
+    ReduceOperandDescriptor,
+)
+from pccl.enums import Algorithm, Attribute, Collective, DataType, ReduceOp
+from pccl.errors import (
+    Aborted,
+    CallMismatch,
+    Closed,
+    CollectiveMismatch,
+    Expelled,
+    InvalidArgument,
+    LocalError,
+    MasterLost,
+    OperationTimeout,
+    OutOfMemory,
+    PCCLError,
+    PeerLost,
+    PendingOperations,
+    ProtocolError,
+    RemoteError,
+    SharedStateError,
+    Status,
+    SystemFailure,
+    TooFewPeers,
+    Unsupported,
+    VersionMismatch,
+    WaitTimeout,
+)
+from pccl.handle import Handle
+from pccl.master import MasterNode
+from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
+
+__version__ = "0.1.0"
+
+AsyncReduceHandle = Handle
+"""The name that pypccl has for `Handle`."""
+
+__all__ = [
+    "Aborted",
+    "Algorithm",
+    "AsyncReduceHandle",
+    "Attribute",
+    "CallMismatch",
+    "Closed",
+    "Collective",
+    "CollectiveMismatch",
+    "Communicator",
+    "DataType",
+    "DistributionHint",
+    "Expelled",
+    "Handle",
+    "InvalidArgument",
+    "LocalError",
+    "MasterLost",
+    "MasterNode",
+    "OperationTimeout",
+    "OutOfMemory",
+    "PCCLError",
+    "PeerLost",
+    "PendingOperations",
+    "ProtocolError",
+    "QuantizationAlgorithm",
+    "QuantizationOptions",
+    "ReduceDescriptor",
+    "ReduceInfo",
+    "ReduceOp",
+    "ReduceOpDescriptor",
+    "ReduceOperandDescriptor",
+    "RemoteError",
+    "SharedState",
+    "SharedStateError",
+    "SharedStateSyncInfo",
+    "SharedStateSyncStrategy",
+    "Status",
+    "SystemFailure",
+    "TensorInfo",
+    "TooFewPeers",
+    "Unsupported",
+    "VersionMismatch",
+    "WaitTimeout",
+    "__version__",
+]

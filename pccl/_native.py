@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: MIT
+"""The data plane as Python sees it: typed wrappers of csrc/pccl.h. The only importer of the cffi module.
+
+It knows nothing of masters, votes or what views mean. The one idea: *a call in progress holds a slot* (the C structs
+of one call, made once and reused). Slots keep the fast path free of allocations, and they count the threads that are
+inside the engine: `Engine.close` frees it only when all slots are back, so no thread can meet a freed engine.
+
+The GIL is released in every call. Waits are cut into slices, between which Python runs signal handlers: Ctrl-C works
+in every wait within SLICE_MS.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pccl._cffi import ffi, lib
+from pccl.errors import Closed, PCCLError, error_for
+from pccl.messages import Member, OperationName, ReportLine
+
+logger = logging.getLogger("pccl.native")
+
+constants = lib
+"""The enumerators of csrc/pccl.h by name."""
+
+SLICE_MS = 200
+"""The longest that a wait stays away from Python's signal handlers."""
+
+_CLOSE_S = 1.0
+"""How long `Engine.close` waits for threads inside the engine. Halting makes them return at once."""
+
+Pointer = Any
+"""A cffi pointer; one made by `pin` keeps its array alive."""
+
+NULL: Pointer = ffi.NULL
+
+
+class ReduceInfo(NamedTuple):
+    """What a finished operation tells: with whom (world size, own rank, epoch), how, and its payload bytes."""
+
+    world_size: int
+    tx_bytes: int
+    rx_bytes: int
+    rank: int
+    epoch: int
+    algorithm: int
+
+    @property
+    def local_world_size(self) -> int:
+        """Another name of `world_size`: the members of this peer's group."""
+        return self.world_size
+
+
+class Event(NamedTuple):
+    """What the engine noticed; see `pccl_event`."""
+
+    kind: int
+    reason: int
+    epoch: int
+    peer: bytes
+    tag: int
+    sequence: int
+    token: int
+    waited_ms: int
+    ranks: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """See `pccl_options`; zeros choose the defaults there."""
+
+    peer: bytes
+    run_secret: bytes
+    listen_address: str
+    listen_port: int = 0
+    stripes: int = 0
+    min_world_size: int = 0
+    connect_timeout_ms: int = 0
+    operation_timeout_ms: int = 0
+    stall_ms: int = 0
+    checksum: int = 0
+
+
+def status_phrase(status: int) -> str:
+    """The static English phrase of a status."""
+    return str(ffi.string(lib.pccl_status_string(status)).decode())
+
+
+def dtype_name(dtype: int) -> str:
+    """As "float32"; "?" for numbers outside the list."""
+    return str(ffi.string(lib.pccl_dtype_name(dtype)).decode())
+
+
+def algorithm_name(algorithm: int) -> str:
+    """As "ring"; "?" for numbers outside the list."""
+    return str(ffi.string(lib.pccl_algorithm_name(algorithm)).decode())
+
+
+def pin(array: Any, writable: bool) -> Pointer:
+    """A pointer to the bytes of an object with a buffer, which stays exported (and alive) while the pointer lives.
+
+    Raises BufferError or ValueError when it is not C-contiguous or, where asked for, not writable.
+    """
+    return ffi.from_buffer(array, require_writable=writable)
+
+
+def pointer(address: int) -> Pointer:
+    """A pointer made of a number; it keeps nothing alive."""
+    return ffi.cast("void *", address)
+
+
+def hash128(data: Any) -> bytes:
+    """XXH3, 128 bits, canonical byte order, of a C-contiguous buffer."""
+    digest = ffi.new("uint8_t[16]")
+    source = ffi.from_buffer(data)
+    lib.pccl_hash128(source, len(source), digest)
+    return bytes(ffi.buffer(digest))
+
+
+class _Slot:
+    """The C structs of one call in progress. `operation` is set only while an operation outlives its C call."""
+
+    __slots__ = ("call", "error", "info", "operation")
+
+    def __init__(self) -> None:
+        self.call = ffi.new("pccl_call *")
+        self.operation = ffi.new("pccl_operation **")
+        self.info = ffi.new("pccl_info *")
+        self.error = ffi.new("pccl_error *")
+
+
+class Engine:
+    """One `pccl_engine`. Any thread may call; calls after `close` raise Closed."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        """Opens the listening port. Raises InvalidArgument or SystemFailure (the port is taken)."""
+        raw = ffi.new("pccl_options *")
+        raw.id.bytes = options.peer
+        raw.run_secret = options.run_secret
+        listen_address = ffi.new("char[]", options.listen_address.encode())
+        raw.listen_address = listen_address
+        raw.listen_port = options.listen_port
+        raw.stripes = options.stripes
+        raw.min_world_size = options.min_world_size
+        raw.connect_timeout_ms = options.connect_timeout_ms
+        raw.operation_timeout_ms = options.operation_timeout_ms
+        raw.stall_ms = options.stall_ms
+        raw.checksum = options.checksum
+        engine = ffi.new("pccl_engine **")
+        error = ffi.new("pccl_error *")
+        if lib.pccl_engine_new(raw, engine, error):
+            raise _failure(error)
+        self._engine: Pointer = engine[0]
+        self._closed = False
+        self._forked = False
+        self._slots: list[_Slot] = []
+        self._slot_count = 0
+        self._lock = threading.Lock()
+        self._kept: list[tuple[Operation, object]] = []
+        self.port: int = lib.pccl_engine_port(self._engine)
+        self.event_fd: int = lib.pccl_engine_event_fd(self._engine)
+
+    # ------------------------------------------------------------ views
+
+    def install(
+        self,
+        epoch: int,
+        rank: int,
+        members: Sequence[Member],
+        ring: Sequence[int],
+        commits: Sequence[OperationName] = (),
+        cause: int = 0,
+        cause_text: str = "",
+    ) -> None:
+        """Makes a view the current one; see `pccl_engine_install`, also for errors."""
+        members_raw = ffi.new("pccl_member[]", len(members))
+        for target, member in zip(members_raw, members, strict=True):
+            target.id.bytes = member.id
+            target.address = member.address.encode()
+            target.port = member.port
+            target.host_id = member.host_id
+        ring_raw = ffi.new("uint32_t[]", list(ring)) if ring else NULL
+        commits_raw = ffi.new("pccl_operation_name[]", [(name.tag, name.sequence) for name in commits])
+        text_raw = ffi.new("char[]", _c_text(cause_text))
+        view = ffi.new("pccl_view *")
+        view.epoch, view.size, view.rank = epoch, len(members), rank
+        view.members, view.ring = members_raw, ring_raw
+        view.commits, view.commits_count = commits_raw, len(commits)
+        view.cause, view.cause_text = cause, text_raw
+        with self._slot() as slot:
+            if lib.pccl_engine_install(self._engine, view, slot.error):
+                raise _failure(slot.error)
+
+    def halt(self, status: int, text: str) -> None:
+        """Ends every operation, open or later, with `status` until a further view is installed."""
+        with self._slot():
+            lib.pccl_engine_halt(self._engine, status, _c_text(text))
+
+    def freeze(self, epoch: int) -> None:
+        """Stops all operations of `epoch` for good; a FROZEN event follows."""
+        with self._slot():
+            lib.pccl_engine_freeze(self._engine, epoch)
+
+    def report(self, epoch: int) -> list[ReportLine]:
+        """The state of every operation of a frozen epoch. Raises InvalidArgument when it is not frozen here."""
+        count = ffi.new("size_t *")
+        capacity = 64
+        with self._slot():
+            while True:
+                lines = ffi.new("pccl_report_line[]", capacity)
+                status = lib.pccl_engine_report(self._engine, epoch, lines, capacity, count)
+                if status:
+                    raise error_for(status, f"epoch {epoch} is not frozen")
+                if count[0] <= capacity:
+                    break
+                capacity = count[0]
+        found = [lines[index] for index in range(count[0])]
+        return [ReportLine(line.tag, line.returned_below, line.sequence, line.state) for line in found]
+
+    def has_started(self, epoch: int, operation: OperationName) -> int:
+        """Has this peer started the operation? 1, 0, or -1 when `epoch` is not the current one."""
+        name = ffi.new("pccl_operation_name *", (operation.tag, operation.sequence))
+        with self._slot():
+            return int(lib.pccl_engine_has_started(self._engine, epoch, name[0]))
+
+    def pending(self) -> int:
+        """Operations that have not ended, plus 1 if deferred ones await a commit."""
+        with self._slot():
+            return int(lib.pccl_engine_pending(self._engine))
+
+    def next_event(self) -> Event | None:
+        """Takes the oldest event. Never blocks."""
+        raw = ffi.new("pccl_event *")
+        with self._slot():
+            if not lib.pccl_engine_next_event(self._engine, raw):
+                return None
+        ranks = tuple(raw.ranks[index] for index in range(min(raw.ranks_count, lib.PCCL_EVENT_RANKS)))
+        return Event(
+            kind=raw.kind,
+            reason=raw.reason,
+            epoch=raw.epoch,
+            peer=bytes(raw.peer.bytes),
+            tag=raw.name.tag,
+            sequence=raw.name.sequence,
+            token=raw.token,
+            waited_ms=raw.waited_ms,
+            ranks=ranks,
+            text=ffi.string(raw.text).decode(errors="replace"),
+        )
+
+    # ------------------------------------------------------------ operations
+
+    def run(
+        self,
+        collective: int,
+        dtype: int,
+        op: int,
+        algorithm: int,
+        root: int,
+        flags: int,
+        count: int,
+        tag: int,
+        source: Pointer,
+        target: Pointer,
+        expected_epoch: int,
+        timeout_ms: int,
+        owner: object,
+    ) -> ReduceInfo:
+        """Starts an operation and waits for its end; raises the error that it ended with.
+
+        `owner` keeps the memory alive if an exception (Ctrl-C) ends the wait before the operation has ended.
+        """
+        slot = self._take()
+        try:
+            call = slot.call
+            call.collective = collective
+            call.dtype = dtype
+            call.op = op
+            call.algorithm = algorithm
+            call.root = root
+            call.flags = flags
+            call.count = count
+            call.tag = tag
+            call.input = source
+            call.output = target
+            call.expected_epoch = expected_epoch
+            call.timeout_ms = timeout_ms
+            status = lib.pccl_run(self._engine, call, SLICE_MS, slot.operation, slot.info, slot.error)
+            while status == lib.PCCL_PENDING:
+                status = lib.pccl_wait(slot.operation[0], SLICE_MS, slot.info, slot.error)
+            if status:
+                raise _failure(slot.error)
+            info = slot.info
+            return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+        finally:
+            if slot.operation[0]:
+                self._abandon(slot, (source, target, owner))
+            self._slots.append(slot)
+
+    def start(
+        self,
+        collective: int,
+        dtype: int,
+        op: int,
+        algorithm: int,
+        root: int,
+        flags: int,
+        count: int,
+        tag: int,
+        source: Pointer,
+        target: Pointer,
+        expected_epoch: int,
+        timeout_ms: int,
+        owner: object,
+        token: int,
+    ) -> Operation:
+        """Starts an operation that ends with an event of `token`. The caller keeps `owner` and both pointers alive
+        until then."""
+        with self._slot() as slot:
+            call = slot.call
+            call.collective, call.dtype, call.op, call.algorithm = collective, dtype, op, algorithm
+            call.root, call.count, call.tag = root, count, tag
+            call.flags = flags | lib.PCCL_NOTIFY
+            call.input, call.output = source, target
+            call.expected_epoch, call.timeout_ms, call.token = expected_epoch, timeout_ms, token
+            if lib.pccl_start(self._engine, call, slot.operation, slot.error):
+                raise _failure(slot.error)
+            return self._adopt(slot)
+
+    def explain(self, collective: int, dtype: int, op: int, algorithm: int, count: int) -> str:
+        """Which algorithm would run now for such a call, and why. Raises InvalidArgument."""
+        text = ffi.new("char[]", lib.PCCL_MESSAGE_BYTES)
+        call = ffi.new("pccl_call *")
+        call.collective, call.dtype, call.op, call.algorithm, call.count = collective, dtype, op, algorithm, count
+        with self._slot() as slot:
+            if lib.pccl_explain(self._engine, call, text, lib.PCCL_MESSAGE_BYTES, slot.error):
+                raise _failure(slot.error)
+        return str(ffi.string(text).decode(errors="replace"))
+
+    def keep(self, operation: Operation, memory: object) -> None:
+        """Holds what an operation borrows until it has ended, for a caller that goes away. Never blocks."""
+        with self._lock:
+            self._kept = [entry for entry in self._kept if not entry[0].ended()]
+            if not operation.ended():
+                self._kept.append((operation, memory))
+
+    # ------------------------------------------------------------ bulk state transfer
+
+    def state_serve(self, sync_id: int, regions: Sequence[tuple[Pointer, int]]) -> None:
+        """Serves (pointer, bytes) regions to other members until `state_stop`. The caller keeps them alive."""
+        raw = ffi.new("pccl_region[]", max(1, len(regions)))
+        for target, (data, size) in zip(raw, regions, strict=False):
+            target.data, target.bytes = data, size
+        with self._slot() as slot:
+            if lib.pccl_state_serve(self._engine, sync_id, raw, len(regions), slot.error):
+                raise _failure(slot.error)
+
+    def state_stop(self, sync_id: int) -> None:
+        """Ends serving; the regions may be freed afterwards."""
+        with self._slot():
+            lib.pccl_state_stop(self._engine, sync_id)
+
+    def state_fetch(
+        self, sync_id: int, peer: bytes, region: int, offset: int, size: int, target: Pointer, timeout_ms: int
+    ) -> Operation:
+        """Starts reading a range that `peer` serves. The caller keeps `target` alive until the operation ended."""
+        peer_id = ffi.new("pccl_peer_id *", {"bytes": peer})
+        with self._slot() as slot:
+            status = lib.pccl_state_fetch(
+                self._engine, sync_id, peer_id[0], region, offset, size, target, timeout_ms, slot.operation, slot.error
+            )
+            if status:
+                raise _failure(slot.error)
+            return self._adopt(slot)
+
+    def keep(self, operation: Operation, memory: object) -> None:
+        """Takes over an operation that its caller gives up, with the memory that it may still write to."""
+        with self._slot():
+            self._keep(operation, memory)
+
+    # ------------------------------------------------------------ end of life
+
+    def close(self) -> None:
+        """Ends all operations with CLOSED and frees the engine. Idempotent; blocks for a second at most."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        lib.pccl_engine_halt(self._engine, lib.PCCL_CLOSED, b"the communicator was closed")
+        deadline = time.monotonic() + _CLOSE_S
+        while len(self._slots) < self._slot_count:
+            if time.monotonic() > deadline:
+                logger.error("a thread is still inside the engine; its memory is not returned")
+                return
+            time.sleep(0.001)
+        lib.pccl_engine_free(self._engine)
+        self._kept.clear()
+
+    def forked(self) -> None:
+        """To be called in a forked child: closes the inherited descriptors; every later call raises Closed."""
+        self._forked = True
+        self._lock = threading.Lock()
+        if not self._closed:
+            self._closed = True
+            lib.pccl_engine_forked(self._engine)
+
+    # ------------------------------------------------------------ slots
+
+    def _take(self) -> _Slot:
+        """A slot for one call; it must go back to `_slots`. Taken first, checked second: see `close`."""
+        try:
+            slot = self._slots.pop()
+        except IndexError:
+            slot = _Slot()
+            with self._lock:
+                self._slot_count += 1
+        if self._closed:
+            self._slots.append(slot)
+            raise Closed("the communicator is unusable in a forked child" if self._forked else "closed")
+        return slot
+
+    @contextmanager
+    def _slot(self) -> Iterator[_Slot]:
+        slot = self._take()
+        try:
+            yield slot
+        finally:
+            self._slots.append(slot)
+
+    def _adopt(self, slot: _Slot) -> Operation:
+        operation = Operation(self, slot.operation[0])
+        slot.operation[0] = NULL
+        return operation
+
+    def _abandon(self, slot: _Slot, memory: object) -> None:
+        """Takes an operation that nobody waits for any more out of `slot`."""
+        self.keep(self._adopt(slot), memory)
+
+
+class Operation:
+    """One started operation. Freed when the last reference goes; an unfinished one goes on then."""
+
+    __slots__ = ("_engine", "_operation")
+
+    def __init__(self, engine: Engine, operation: Pointer) -> None:
+        self._engine = engine
+        self._operation = operation
+
+    def wait(self, timeout_ms: int) -> ReduceInfo | None:
+        """Blocks up to `timeout_ms` (signals wait as long): its info, or None when it has not ended yet.
+
+        Raises the error that it ended with; Closed when the engine is closed.
+        """
+        with self._engine._slot() as slot:
+            status = lib.pccl_wait(self._operation, timeout_ms, slot.info, slot.error)
+            if status == lib.PCCL_PENDING:
+                return None
+            if status:
+                raise _failure(slot.error)
+            info = slot.info
+            return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+
+    def done(self) -> bool:
+        """Whether it has ended. Never blocks. Raises Closed when the engine is closed."""
+        with self._engine._slot():
+            return self.ended()
+
+    def ended(self) -> bool:
+        """As `done`, for callers that hold a slot of the engine."""
+        return bool(lib.pccl_done(self._operation))
+
+    def __del__(self) -> None:
+        if not self._engine._forked:
+            lib.pccl_operation_free(self._operation)
+
+
+def _failure(error: Pointer) -> PCCLError:
+    message = ffi.string(error.message).decode(errors="replace")
+    return error_for(error.status, message)
+
+
+def _c_text(text: str) -> bytes:
+    return text.encode().replace(b"\0", b" ")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""What a user hands in (numpy array or torch CPU tensor) as the engine wants it: pointer, dtype, count.
+
+torch is never imported here: who passes a tensor has imported it. Every check happens before any traffic, and says
+which argument is wrong. On the fast path (a numpy array of a native dtype) it is one dictionary lookup and one buffer
+export.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from pccl import _native
+from pccl._native import Pointer
+from pccl.enums import DataType
+from pccl.errors import InvalidArgument
+
+_NUMPY: dict[np.dtype[Any], int] = {
+    np.dtype(_native.dtype_name(kind)): int(kind) for kind in DataType if kind != DataType.BFLOAT16
+}
+_TORCH: dict[Any, int] = {}
+"""Filled when the first tensor comes."""
+
+
+class Borrowed(NamedTuple):
+    """An array's memory; `pointer` and `owner` keep it alive and in place together."""
+
+    pointer: Pointer
+    dtype: int
+    elements: int
+    owner: object
+
+
+def borrow(array: Any, writable: bool, name: str) -> Borrowed:
+    """The memory of a C-contiguous numpy array or torch CPU tensor of a dtype in `DataType`, of any shape.
+
+    Raises InvalidArgument that begins with `name`.
+    """
+    if isinstance(array, np.ndarray):
+        try:
+            return Borrowed(_native.pin(array, writable), _NUMPY[array.dtype], array.size, array)
+        except (KeyError, ValueError, BufferError):
+            _refuse_numpy(array, name)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _borrow_torch(torch, array, name)
+    raise InvalidArgument(f"{name} is a {type(array).__name__}, not a numpy array or a torch tensor")
+
+
+def same_layout(source: Borrowed, target: Borrowed) -> None:
+    """Raises InvalidArgument unless both have one dtype and one count."""
+    if source.dtype != target.dtype or source.elements != target.elements:
+        raise InvalidArgument(f"send has {describe(source)} and recv has {describe(target)}; they must be alike")
+
+
+def describe(borrowed: Borrowed) -> str:
+    """For messages: 5 float32."""
+    return f"{borrowed.elements} {_native.dtype_name(borrowed.dtype)}"
+
+
+def dtype_of(array: Any) -> DataType:
+    """The element type of an array or tensor. Raises InvalidArgument for what pccl does not reduce."""
+    if isinstance(array, np.ndarray) and array.dtype in _NUMPY:
+        return DataType(_NUMPY[array.dtype])
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor) and array.dtype in _torch_dtypes(torch):
+        return DataType(_TORCH[array.dtype])
+    raise InvalidArgument(f"no element type of pccl fits {getattr(array, 'dtype', type(array).__name__)}")
+
+
+def _refuse_numpy(array: np.ndarray[Any, Any], name: str) -> NoReturn:
+    if array.dtype not in _NUMPY:
+        raise InvalidArgument(f"{name} has dtype {array.dtype.str!r}; supported: {', '.join(map(str, _NUMPY))}")
+    if not array.flags.c_contiguous:
+        raise InvalidArgument(f"{name} is not C-contiguous; pass numpy.ascontiguousarray of it")
+    raise InvalidArgument(f"{name} is read-only")
+
+
+def _torch_dtypes(torch: Any) -> dict[Any, int]:
+    if not _TORCH:
+        for kind in DataType:
+            dtype = getattr(torch, _native.dtype_name(kind), None)
+            if dtype is not None:
+                _TORCH[dtype] = int(kind)
+    return _TORCH
+
+
+def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
+    dtype = _torch_dtypes(torch).get(tensor.dtype)
+    if hasattr(tensor, "to_local"):
+        raise InvalidArgument(f"{name} is a distributed tensor; pass its local part, to_local()")
+    if tensor.device.type != "cpu":
+        raise InvalidArgument(f"{name} is on {tensor.device}; pccl works on CPU tensors")
+    if dtype is None:
+        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, _TORCH))}")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise InvalidArgument(f"{name} is not contiguous; pass tensor.contiguous()")
+    return Borrowed(_native.pointer(tensor.data_ptr()), dtype, tensor.numel(), tensor)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""The command `pccl`. One module per subcommand; what a subcommand needs is imported when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from pccl.cli.bench import bench
+from pccl.cli.demo import demo
+from pccl.cli.master import master
+
+app = typer.Typer(
+    help="Fault-tolerant collective communication for distributed machine learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(master)
+app.command()(bench)
+app.command()(demo)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

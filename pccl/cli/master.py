@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""`pccl master`: runs the master of a run until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pccl.errors import PCCLError
+
+
+def master(
+    listen: Annotated[str, typer.Option(help="HOST:PORT or [IPv6]:PORT to bind; port 0 chooses one.")] = (
+        "127.0.0.1:48148"
+    ),
+    journal: Annotated[
+        Path | None, typer.Option(help="File that lets a restarted master carry the run on.", dir_okay=False)
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log joins, losses and votes to stderr.")] = False,
+) -> None:
+    """Run the master: it owns membership and is needed only when that changes.
+
+    Ends with 130 after SIGINT and 143 after SIGTERM.
+    """
+    from pccl.master import MasterNode
+
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    received: list[int] = []
+    try:
+        with MasterNode(listen, journal=journal) as node:
+
+            def end(number: int, _frame: object) -> None:
+                received.append(number)
+                node.interrupt()
+
+            signal.signal(signal.SIGINT, end)
+            signal.signal(signal.SIGTERM, end)
+            node.run()
+            typer.echo(f"pccl master listening on {node.address}")
+            node.wait()
+    except (PCCLError, OSError) as failure:
+        typer.echo(f"pccl master: {failure}", err=True)
+        raise typer.Exit(1) from None
+    raise typer.Exit(128 + received[0] if received else 1)

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: MIT
+"""The user's end of pccl: joins a run, calls collectives, survives the loss of others.
+
+It checks arguments and forwards; it decides nothing. Two ways lead down from here: a collective goes straight to the
+engine (no other thread, no master), a joint call (topology, shared state) goes to the control thread. What both
+need lives in a `Control`, which knows nothing of the Communicator: so dropping the last reference to a Communicator, or
+leaving the interpreter, closes it in good order.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal
+
+from pccl import addresses, arrays, descriptors, reach, request, retry
+from pccl._native import Engine, ReduceInfo
+from pccl.control import Control, ControlOptions
+from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
+from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
+from pccl.errors import Closed, InvalidArgument
+from pccl.handle import Flights, Handle
+from pccl.messages import View
+from pccl.protocol.types import VoteKind
+from pccl.request import Request, milliseconds, whole
+from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
+from pccl.state_transfer import synchronise
+
+_CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
+_STRIPES_MAX = 64
+
+
+class Communicator:
+    """One peer of a run.
+
+    `address` is the master's HOST:PORT (a name, IPv4 or [IPv6]). Peers with the same `peer_group` do collectives with
+    each other. `p2p_connection_pool_size` is the number of TCP connections per link, 0 chooses.
+
+    `interface` says what to listen on: names, addresses or networks, separated by commas, excluded with ^ ("eth0",
+    "10.0.0.0/8", "^docker0"); default is the local address of the route to the master. `advertise` is the HOST[:PORT]
+    that other peers dial, where this host cannot know it itself (a port there is also the one listened on).
+
+    `commit="each"`: every operation succeeds or fails alike on all survivors before it returns. "deferred": operations
+    return when this peer is done, and `commit()` settles all since the last one at once. `preserve_input=False` lets an
+    in-place operation that fails destroy its input, for speed.
+
+    Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers (at
+    most `operation_timeout`); `operation_timeout` without any progress of an operation; `master_timeout` for a master
+    that went away, before MasterLost. The heartbeat limit is the master's to set.
+
+    Any thread may call. Operations of one tag are matched in the order of their calls, so threads use tags of their
+    own. After a fork, the child's copy is unusable and raises Closed; the parent goes on.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        peer_group: int = 0,
+        p2p_connection_pool_size: int = 0,
+        *,
+        advertise: str | None = None,
+        interface: str | None = None,
+        commit: Literal["each", "deferred"] = "each",
+        preserve_input: bool = True,
+        min_world_size: int = 2,
+        checksum: Literal["auto", "always", "never"] = "auto",
+        connect_timeout: float = 60.0,
+        link_timeout: float = 10.0,
+        operation_timeout: float = 300.0,
+        master_timeout: float = 60.0,
+    ) -> None:
+        """Checks everything that can be checked; `connect` talks to others. Raises InvalidArgument."""
+        if commit not in ("each", "deferred"):
+            raise InvalidArgument(f'commit is "each" or "deferred", not {commit!r}')
+        if checksum not in _CHECKSUMS:
+            raise InvalidArgument(f'checksum is "auto", "always" or "never", not {checksum!r}')
+        if link_timeout > operation_timeout:
+            raise InvalidArgument(
+                f"link_timeout ({link_timeout:g} s) must not be longer than operation_timeout "
+                f"({operation_timeout:g} s), or an operation could never wait for its link"
+            )
+        if interface is not None:
+            addresses.Selection(interface).choose()
+        self._options = ControlOptions(
+            master=addresses.parse(address),
+            group=whole("peer_group", peer_group, 0, 2**32 - 1),
+            advertise=None if advertise is None else reach.numeric(advertise),
+            interface=interface,
+            stripes=whole("p2p_connection_pool_size", p2p_connection_pool_size, 0, _STRIPES_MAX),
+            min_world_size=whole("min_world_size", min_world_size, 1, 2**32 - 1),
+            checksum=_CHECKSUMS[checksum],
+            connect_timeout_ms=milliseconds("connect_timeout", connect_timeout),
+            link_timeout_ms=milliseconds("link_timeout", link_timeout),
+            operation_timeout_ms=milliseconds("operation_timeout", operation_timeout),
+            master_timeout_ms=milliseconds("master_timeout", master_timeout),
+        )
+        self._modes = request.Modes.of(deferred=commit == "deferred", preserve_input=preserve_input)
+        self._flights = Flights()
+        self._control: Control | None = None
+        self._engine: Engine | None = None
+        self._finalizer: weakref.finalize[..., Communicator] | None = None
+        self._closed = False
+
+    # ------------------------------------------------------------ life
+
+    def connect(self, n_attempts: int | None = None) -> None:
+        """Joins the run; returns when this peer is accepted into its group.
+
+        Waits for a master that is not there yet (up to `connect_timeout`, or `n_attempts` seconds), then until all
+        accepted peers have called `update_topology`. Raises MasterLost, VersionMismatch, InvalidArgument (interface);
+        may be called again then.
+        """
+        if self._closed:
+            raise Closed("the communicator is closed")
+        if self._control is not None:
+            raise InvalidArgument("this communicator is connected already")
+        options = self._options
+        if n_attempts is not None:
+            options = replace(options, connect_timeout_ms=1000 * whole("n_attempts", n_attempts, 1, 86_400))
+        control = Control(options, self._flights)
+        _alive.add(control)
+        try:
+            control.start().result()
+            engine = control.engine
+            assert engine is not None
+        except BaseException:
+            control.end()
+            raise
+        self._finalizer = weakref.finalize(self, control.end)
+        self._control, self._engine = control, engine
+
+    def close(self) -> None:
+        """Leaves the run. Operations still in flight end with Closed. Idempotent; takes less than a few seconds."""
+        self._closed = True
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ who is there
+
+    @property
+    def rank(self) -> int:
+        """This peer's place in its group, 0 to group_world_size - 1. Changes with the epoch."""
+        return self._joined().rank
+
+    @property
+    def epoch(self) -> int:
+        """The number of the group's present membership; it rises with every change."""
+        return self._view().epoch
+
+    @property
+    def group_world_size(self) -> int:
+        """Members of this peer's group, itself included."""
+        return len(self._view().members)
+
+    @property
+    def world_size(self) -> int:
+        """The same as `group_world_size`: whom collectives span."""
+        return self.group_world_size
+
+    @property
+    def global_world_size(self) -> int:
+        """Accepted peers of the whole run."""
+        return self._joined().census.peers
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of the run that have members."""
+        return self._joined().census.groups
+
+    @property
+    def largest_group_world_size(self) -> int:
+        """Members of the largest group of the run."""
+        return self._joined().census.largest_group
+
+    def get_attribute(self, attribute: Attribute) -> int:
+        """The number behind an Attribute."""
+        if attribute == Attribute.GLOBAL_WORLD_SIZE:
+            return self.global_world_size
+        if attribute == Attribute.PEER_GROUP_WORLD_SIZE:
+            return self.group_world_size
+        if attribute == Attribute.NUM_DISTINCT_PEER_GROUPS:
+            return self.num_groups
+        if attribute == Attribute.LARGEST_PEER_GROUP_WORLD_SIZE:
+            return self.largest_group_world_size
+        raise InvalidArgument(f"{attribute!r} is no Attribute")
+
+    def explain(self) -> str:
+        """What this peer waits for in the control plane, and for whom; empty if for nothing."""
+        return self._joined().explain()
+
+    def explain_call(
+        self,
+        collective: Collective,
+        send: Any = None,
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        algorithm: Algorithm = Algorithm.AUTO,
+    ) -> str:
+        """Which algorithm would run now for such a call, and why: "ring: ..."."""
+        dtype, elements = (0, 0)
+        if send is not None:
+            _, dtype, elements, _ = arrays.borrow(send, False, "send")
+        return self._ready().explain(collective, dtype, op, algorithm, elements)
+
+    # ------------------------------------------------------------ joint calls
+
+    def update_topology(self) -> None:
+        """Admits pending newcomers. Returns when all accepted peers of the run have called it and the new view is
+        installed. Raises PendingOperations, CallMismatch (others vote for something else, or wait in a collective),
+        Expelled, MasterLost."""
+        self._joined().vote(VoteKind.UPDATE_TOPOLOGY).result()
+
+    def are_peers_pending(self) -> bool:
+        """Whether newcomers wait; the same answer on all accepted peers of the run, all of which must call it."""
+        return self._joined().vote(VoteKind.ARE_PEERS_PENDING).result().flag
+
+    def optimize_topology(self) -> None:
+        """Adopts the master's present choice of ring order. All accepted peers of the run must call it."""
+        self._joined().vote(VoteKind.OPTIMIZE_TOPOLOGY).result()
+
+    def sync_shared_state(
+        self,
+        shared_state: SharedState,
+        strategy: SharedStateSyncStrategy = SharedStateSyncStrategy.ENFORCE_POPULAR,
+    ) -> SharedStateSyncInfo:
+        """Makes the state bit-identical on all members of the group, which must all call it. Sets its revision.
+
+        Raises SharedStateError (nothing was changed then) and what joint calls raise.
+        """
+        control = self._joined()
+        return synchronise(control, self._ready(), shared_state, strategy)
+
+    # ------------------------------------------------------------ collectives
+
+    def all_reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+        operand_descriptor: ReduceOperandDescriptor | None = None,
+        quantization_options: QuantizationOptions | None = None,
+    ) -> ReduceInfo:
+        """Combines `send` of all members element by element into `recv` of each; without `recv`, in place.
+
+        Both are numpy arrays or torch CPU tensors, contiguous, of one dtype and count. Blocks until done, at most
+        `timeout` seconds without progress. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
+        PeerLost (call again: the next epoch is installed and `send` is intact), CollectiveMismatch, OperationTimeout.
+        """
+        if operand_descriptor is not None or quantization_options is not None:
+            descriptors.check(send, operand_descriptor, quantization_options)
+        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
+
+    def all_reduce_async(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+        operand_descriptor: ReduceOperandDescriptor | None = None,
+        quantization_options: QuantizationOptions | None = None,
+    ) -> Handle:
+        """As `all_reduce`, but returns at once; the handle's `wait`, or `await` in asyncio, gives the ReduceInfo."""
+        if operand_descriptor is not None or quantization_options is not None:
+            descriptors.check(send, operand_descriptor, quantization_options)
+        return self._launch(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
+
+    def all_reduce_multiple_with_retry(
+        self,
+        descriptors_or_arrays: Sequence[Any],
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: int = 0,
+        max_in_flight: int = 4,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
+
+        Takes ReduceOpDescriptors (with their own op and tag), or arrays that are reduced in place with `op` and the
+        tags `tag`, `tag + 1`, ... Different ones may have been reduced with different world sizes; the info has the
+        last one's, and all bytes. Raises TooFewPeers when nobody else is left.
+        """
+        whole("max_in_flight", max_in_flight, 1, 2**16)
+        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, self._modes)
+        return retry.until_done([partial(self._launch, one) for one in requests], max_in_flight)
+
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Any,
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
+        is that of `send`. In place where `recv` is that block of `send`. Otherwise as `all_reduce`."""
+        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._view()))
+
+    def reduce_scatter_async(
+        self,
+        send: Any,
+        recv: Any,
+        *,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> Handle:
+        """As `reduce_scatter`, but returns at once."""
+        return self._launch(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._view()))
+
+    def all_gather(
+        self,
+        send: Any,
+        recv: Any,
+        *,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """Block r of `recv` becomes `send` of rank r; the count of `recv` is that of `send` times the world size. In
+        place where `send` is this rank's block of `recv`. Errors as in `all_reduce`."""
+        return self._run(request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._view()))
+
+    def all_gather_async(
+        self,
+        send: Any,
+        recv: Any,
+        *,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> Handle:
+        """As `all_gather`, but returns at once."""
+        return self._launch(request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._view()))
+
+    def broadcast(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        tag: int = 0,
+        epoch: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """`x` of all members becomes that of rank `root`. With `epoch`, raises PeerLost unless it runs in that epoch:
+        ranks may mean other peers in another. Errors as in `all_reduce`."""
+        return self._run(request.broadcast(x, root, tag, epoch, algorithm, timeout, self._modes))
+
+    def broadcast_async(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        tag: int = 0,
+        epoch: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        timeout: float | None = None,
+    ) -> Handle:
+        """As `broadcast`, but returns at once."""
+        return self._launch(request.broadcast(x, root, tag, epoch, algorithm, timeout, self._modes))
+
+    def barrier(self, *, tag: int = 0, timeout: float | None = None) -> ReduceInfo:
+        """Returns when all members of the group have called it. Errors as in `all_reduce`."""
+        return self._run(request.barrier(tag, timeout, self._modes))
+
+    def barrier_async(self, *, tag: int = 0, timeout: float | None = None) -> Handle:
+        """As `barrier`, but returns at once."""
+        return self._launch(request.barrier(tag, timeout, self._modes))
+
+    def commit(self, *, timeout: float | None = None) -> ReduceInfo:
+        """With `commit="deferred"`: settles all operations since the last commit, alike on every survivor.
+
+        Returns when they are good everywhere; raises PeerLost when the whole step is to be repeated everywhere.
+        """
+        return self._run(request.commit(timeout))
+
+    # ------------------------------------------------------------ down to the engine
+
+    def _run(self, operation: Request) -> ReduceInfo:
+        engine = self._engine
+        if engine is None:
+            engine = self._ready()
+        return engine.run(*operation)
+
+    def _launch(self, operation: Request) -> Handle:
+        engine = self._ready()
+        return Handle(self._flights.launch(operation, lambda token: engine.start(*operation, token)), self)
+
+    def _ready(self) -> Engine:
+        if self._engine is None:
+            self._joined()
+            raise InvalidArgument("call connect() first")
+        return self._engine
+
+    def _joined(self) -> Control:
+        if self._closed:
+            raise Closed("the communicator is closed")
+        if self._control is None:
+            raise InvalidArgument("call connect() first")
+        return self._control
+
+    def _view(self) -> View:
+        view = self._joined().view
+        assert view is not None
+        return view
+
+
+_alive: weakref.WeakSet[Control] = weakref.WeakSet()
+"""What a forked child has to give up."""
+
+
+def _forked() -> None:
+    for control in list(_alive):
+        control.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

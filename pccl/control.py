@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: MIT
+"""A peer's control plane as a running thing: a thread with a loop around `PeerProtocol`, its socket and the engine.
+
+It decides nothing: messages, engine events, the clock and the user's joint calls go into the core, and what comes out
+is performed in order. It owns the engine's making (once the master has given the run's secret) but not its end.
+
+No collective passes through here while all is well. The thread sleeps except for one heartbeat a second.
+
+Log records go to the logger `pccl.control`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import queue
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+
+import uvloop
+
+from pccl import _native, messages, reach, system
+from pccl._native import Engine, EngineOptions
+from pccl.addresses import HostPort
+from pccl.errors import Closed, PCCLError, ProtocolError, Status, error_for
+from pccl.handle import Flights
+from pccl.messages import Census, View
+from pccl.protocol.peer import PeerProtocol
+from pccl.protocol.state_peer import PeerStateSync
+from pccl.protocol.types import (
+    CONNECT_CALL,
+    NOBODY,
+    Ask,
+    Freeze,
+    Halt,
+    Install,
+    Notify,
+    OpenDataPlane,
+    PeerOutput,
+    Reconnect,
+    Reject,
+    Resolve,
+    StateOutput,
+    Tell,
+    VoteKind,
+)
+from pccl.sockets import DealerLink
+
+logger = logging.getLogger("pccl.control")
+
+LEAVE_MS = 200
+"""How long the farewell may take to leave for a master that is connected."""
+
+_STOP_S = 1.0
+_FORKED = "unusable in a forked child"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """What a peer is told at its start; times in milliseconds."""
+
+    master: HostPort
+    group: int
+    advertise: HostPort | None
+    interface: str | None
+    stripes: int
+    min_world_size: int
+    checksum: int
+    connect_timeout_ms: int
+    link_timeout_ms: int
+    operation_timeout_ms: int
+    master_timeout_ms: int
+
+
+class Call:
+    """A joint call as the thread that made it sees it: a stream of outputs that ends with a Resolve or a Reject."""
+
+    def __init__(self) -> None:
+        self._outputs: queue.SimpleQueue[PeerOutput | PCCLError] = queue.SimpleQueue()
+
+    def put(self, output: PeerOutput | PCCLError) -> None:
+        """For the control thread."""
+        self._outputs.put(output)
+
+    def next(self) -> PeerOutput:
+        """The next output; blocks until there is one (Ctrl-C works). Raises what the call failed with."""
+        output = self._outputs.get()
+        if isinstance(output, Reject):
+            raise error_for(output.status, output.text)
+        if isinstance(output, PCCLError):
+            raise output
+        return output
+
+    def result(self) -> Resolve:
+        """How the call ended. Raises what it failed with."""
+        while True:
+            output = self.next()
+            if isinstance(output, Resolve):
+                return output
+
+
+class Control:
+    """The control plane of one peer, from `start` to `stop`. Public methods may be called from any thread."""
+
+    def __init__(self, options: ControlOptions, flights: Flights) -> None:
+        self._options = options
+        self._flights = flights
+        # A router takes ids that begin with a zero byte for its own.
+        self.peer = bytes([secrets.randbelow(255) + 1]) + secrets.token_bytes(15)
+        self._protocol = PeerProtocol(
+            self.peer,
+            secrets.token_bytes(16),
+            options.group,
+            sync=PeerStateSync(),
+            master_timeout_ms=options.master_timeout_ms,
+        )
+        self.engine: Engine | None = None
+        self.view: View | None = None
+        self.rank = -1
+        self._master: HostPort | None = None
+        self._listen_address = ""
+        self._link: DealerLink | None = None
+        self._met_master = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = threading.Lock()
+        self._ended: str | None = None
+        self._calls: dict[int, Call] = {}
+        self._numbers = itertools.count(CONNECT_CALL + 1)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="pccl-control", daemon=True)
+
+    @property
+    def census(self) -> Census:
+        """The latest word on the whole run."""
+        return self._protocol.census
+
+    def start(self) -> Call:
+        """Starts the thread; the call resolves once this peer is accepted and the engine has its view."""
+        call = self._calls[CONNECT_CALL] = Call()
+        self._thread.start()
+        return call
+
+    def vote(self, kind: VoteKind, body: bytes = b"") -> Call:
+        """Makes a joint call. Raises Closed."""
+        with self._lock:
+            self._check_running()
+            number = next(self._numbers)
+            call = self._calls[number] = Call()
+            self._loop.call_soon_threadsafe(self._vote, kind, number, body)
+        return call
+
+    def state_event(self, event: object) -> None:
+        """Passes an event of a shared-state transfer to the core. Raises Closed."""
+        with self._lock:
+            self._check_running()
+            self._loop.call_soon_threadsafe(lambda: self._perform(self._protocol.state_event(event, _now())))
+
+    def explain(self) -> str:
+        """What this peer waits for, and for whom; empty if for nothing. Raises Closed."""
+        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        with self._lock:
+            self._check_running()
+            self._loop.call_soon_threadsafe(lambda: answers.put(self._protocol.explain()))
+        return answers.get(timeout=_STOP_S)
+
+    def end(self) -> None:
+        """Says farewell to the master, ends all operations, frees the engine. Idempotent; bounded by a few seconds."""
+        if self._ended == _FORKED:
+            return
+        if threading.current_thread() is self._thread:  # the garbage collector chose this thread
+            threading.Thread(target=self.end, name="pccl-end", daemon=True).start()
+            return
+        with self._lock:
+            if self._ended is None:
+                self._loop.call_soon_threadsafe(self._leave, "closed")
+        self._thread.join(_STOP_S)
+        if self.engine is not None:
+            self.engine.halt(Status.CLOSED, "the communicator was closed")
+            self._flights.poll()
+            self.engine.close()
+        self._flights.land()
+
+    def forked(self) -> None:
+        """To be called in a forked child: gives up all that was inherited and tells nobody anything."""
+        self._lock = threading.Lock()
+        self._ended = _FORKED
+        self._calls.clear()
+        if self._master is not None:
+            system.close_connections_to(self._master.host, self._master.port)
+        if self.engine is not None:
+            self.engine.forked()
+
+    def _check_running(self) -> None:
+        if self._ended is not None:
+            raise Closed(f"the communicator is {self._ended}")
+
+    # ------------------------------------------------------------ the thread's frame
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._fail)
+        joining = self._loop.create_task(self._join())
+        try:
+            self._loop.run_forever()
+        finally:
+            joining.cancel()
+            if self.engine is not None:
+                self._loop.remove_reader(self.engine.event_fd)
+            if self._link is not None:
+                self._link.close(LEAVE_MS)
+            self._loop.close()
+            with self._lock:
+                self._ended = self._ended or "closed"
+                calls = list(self._calls.values())
+                self._calls.clear()
+            for call in calls:
+                call.put(Closed(f"the communicator is {self._ended}"))
+
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """A callback raised: nothing that follows would be safe."""
+        failure = context.get("exception") or context.get("message")
+        logger.critical("the control plane stops: %r", failure, exc_info=context.get("exception"))  # type: ignore[arg-type]
+        text = f"the control plane failed: {failure!r}"
+        if self.engine is not None:
+            self.engine.halt(Status.SYSTEM, text)
+        self._end_calls(error_for(Status.SYSTEM, text))
+        loop.stop()
+
+    def _end_calls(self, failure: PCCLError) -> None:
+        with self._lock:
+            calls = list(self._calls.values())
+            self._calls.clear()
+        for call in calls:
+            call.put(failure)
+
+    async def _join(self) -> None:
+        """Finds the master and starts the core."""
+        options = self._options
+        try:
+            self._master, local = await reach.master(options.master, options.connect_timeout_ms / 1000)
+            self._listen_address = reach.listen_address(local, options.advertise, options.interface)
+        except PCCLError as failure:
+            self._end_calls(failure)
+            return
+        logger.info("master at %s, data plane on %s", self._master, self._listen_address)
+        self._link = DealerLink(
+            self._loop,
+            self.peer,
+            self._master,
+            on_message=self._received,
+            on_connected=self._connected,
+            on_disconnected=lambda: self._perform(self._protocol.disconnected(_now())),
+        )
+        self._perform(self._protocol.connect(_now()))
+
+    def _leave(self, text: str) -> None:
+        if self._link is not None:
+            self._perform(self._protocol.leave(text, _now()))
+        self._loop.stop()
+
+    # ------------------------------------------------------------ what goes into the core
+
+    def _vote(self, kind: VoteKind, number: int, body: bytes) -> None:
+        pending = 0 if self.engine is None else self.engine.pending()
+        self._perform(self._protocol.vote(kind, number, body, pending, _now()))
+
+    def _connected(self) -> None:
+        if self._met_master:
+            self._perform(self._protocol.reconnected(_now()))
+        self._met_master = True
+
+    def _received(self, data: bytes) -> None:
+        try:
+            message = messages.decode(data)
+        except ProtocolError as error:
+            self._perform(self._protocol.malformed(str(error), _now()))
+        else:
+            self._perform(self._protocol.received(message, _now()))
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._perform(self._protocol.timed_out(_now()))
+
+    def _engine_events(self) -> None:
+        assert self.engine is not None
+        while (event := self.engine.next_event()) is not None:
+            if event.kind == _native.constants.PCCL_EVENT_DONE:
+                self._flights.ended(event.token)
+            else:
+                self._perform(self._noticed(event))
+
+    def _noticed(self, event: _native.Event) -> list[PeerOutput]:
+        suspect = event.peer if any(event.peer) else NOBODY
+        if event.kind == _native.constants.PCCL_EVENT_FROZEN:
+            assert self.engine is not None
+            try:
+                lines = self.engine.report(event.epoch)
+            except PCCLError:  # a later view has ended that epoch meanwhile
+                return []
+            return self._protocol.engine_frozen(event.epoch, suspect, event.reason, event.text, lines, _now())
+        if event.kind == _native.constants.PCCL_EVENT_SUSPECT:
+            return self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now())
+        name = messages.OperationName(event.tag, event.sequence)
+        return self._protocol.engine_stalled(event.epoch, name, event.waited_ms, event.ranks, _now())
+
+    # ------------------------------------------------------------ what comes out of it
+
+    def _perform(self, outputs: list[PeerOutput]) -> None:
+        todo = list(outputs)
+        while todo:
+            todo.extend(self._perform_one(todo.pop(0)))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._protocol.deadline()
+        if deadline is not None:
+            self._timer = self._loop.call_later(max(0, deadline - _now()) / 1000, self._timed_out)
+
+    def _perform_one(self, output: PeerOutput) -> list[PeerOutput]:
+        """Performs one output; returns what the core answers to that."""
+        assert self._link is not None
+        if isinstance(output, Tell):
+            self._link.send(messages.encode(output.message))
+        elif isinstance(output, Install):
+            return self._install(output)
+        elif isinstance(output, Resolve | Reject):
+            with self._lock:
+                call = self._calls.pop(output.call, None)
+            if call is not None:
+                call.put(output)
+        elif isinstance(output, StateOutput):
+            self._pass_on(output)
+        elif isinstance(output, OpenDataPlane):
+            return self._open_data_plane(output)
+        elif isinstance(output, Reconnect):
+            self._link.redial()
+        elif isinstance(output, Notify):
+            logger.info("%s", output.text)
+        else:
+            return self._drive_engine(output)
+        return []
+
+    def _drive_engine(self, output: Freeze | Halt | Ask) -> list[PeerOutput]:
+        engine = self.engine
+        if engine is None:  # halted before the data plane was opened
+            return []
+        if isinstance(output, Freeze):
+            engine.freeze(output.epoch)
+        elif isinstance(output, Halt):
+            engine.halt(output.status, output.text)
+        else:
+            started = engine.has_started(output.epoch, output.operation)
+            return self._protocol.started_answer(output.epoch, output.operation, started, _now())
+        return []
+
+    def _open_data_plane(self, output: OpenDataPlane) -> list[PeerOutput]:
+        options = self._options
+        advertise = options.advertise
+        try:
+            self.engine = Engine(
+                EngineOptions(
+                    peer=self.peer,
+                    run_secret=output.run_secret,
+                    listen_address=self._listen_address,
+                    listen_port=advertise.port if advertise is not None else 0,
+                    stripes=options.stripes,
+                    min_world_size=options.min_world_size,
+                    connect_timeout_ms=options.link_timeout_ms,
+                    operation_timeout_ms=options.operation_timeout_ms,
+                    checksum=options.checksum,
+                )
+            )
+        except PCCLError as failure:
+            self._end_calls(failure)
+            return []
+        self._loop.add_reader(self.engine.event_fd, self._engine_events)
+        address = advertise.host if advertise is not None else self._listen_address
+        return self._protocol.opened(address, self.engine.port, system.host_id(), _now())
+
+    def _install(self, output: Install) -> list[PeerOutput]:
+        assert self.engine is not None
+        view = output.view
+        # Published first: a caller whose operation the view ends must not read the one before.
+        self.view, self.rank = view, output.rank
+        try:
+            self.engine.install(view.epoch, output.rank, view.members, view.ring, output.commits, view.cause, view.text)
+        except PCCLError as failure:
+            return self._protocol.install_failed(view.epoch, str(failure), _now())
+        return []
+
+    def _pass_on(self, output: StateOutput) -> None:
+        """To the thread that synchronises shared state; the core has one open vote at most."""
+        with self._lock:
+            calls = list(self._calls.values())
+        for call in calls:
+            call.put(output)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""The records that pypccl describes a reduction with. New code rarely needs them: the arrays say it all.
+
+Quantization belongs here by name only: any algorithm but NONE is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pccl import arrays
+from pccl.enums import DataType, ReduceOp
+from pccl.errors import InvalidArgument, Unsupported
+
+
+class DistributionHint(Enum):
+    """How the values are distributed; for quantizers."""
+
+    NONE = 0
+    NORMAL = 1
+    UNIFORM = 2
+
+
+class QuantizationAlgorithm(Enum):
+    """How values are made smaller for the wire."""
+
+    NONE = 0
+    MIN_MAX = 1
+    ZERO_POINT_SCALE = 2
+
+
+@dataclass(frozen=True)
+class QuantizationOptions:
+    """The type on the wire and how values become it."""
+
+    quantized_datatype: DataType = DataType.UINT8
+    algorithm: QuantizationAlgorithm = QuantizationAlgorithm.MIN_MAX
+
+
+@dataclass(frozen=True)
+class ReduceOperandDescriptor:
+    """What is reduced."""
+
+    datatype: DataType
+    distribution_hint: DistributionHint = DistributionHint.NONE
+
+
+@dataclass(frozen=True)
+class ReduceDescriptor:
+    """A reduction without its memory. `count` is in elements."""
+
+    count: int
+    op: ReduceOp
+    tag: int
+    operand_descriptor: ReduceOperandDescriptor
+    quantization_options: QuantizationOptions = field(
+        default_factory=lambda: QuantizationOptions(algorithm=QuantizationAlgorithm.NONE)
+    )
+
+
+@dataclass(frozen=True)
+class ReduceOpDescriptor:
+    """A reduction and its memory. Holds the arrays, so they live as long as the descriptor."""
+
+    send: Any
+    recv: Any
+    reduce_descriptor: ReduceDescriptor
+
+    @staticmethod
+    def from_torch(send: Any, recv: Any, reduce_descriptor: ReduceDescriptor) -> ReduceOpDescriptor:
+        """Of contiguous torch CPU tensors."""
+        return ReduceOpDescriptor(send, recv, reduce_descriptor)
+
+    @staticmethod
+    def from_numpy(send: Any, recv: Any, reduce_descriptor: ReduceDescriptor) -> ReduceOpDescriptor:
+        """Of C-contiguous numpy arrays."""
+        return ReduceOpDescriptor(send, recv, reduce_descriptor)
+
+
+def check(send: Any, operand: ReduceOperandDescriptor | None, quantization: QuantizationOptions | None) -> None:
+    """Raises Unsupported for quantization, InvalidArgument when `operand` contradicts the array."""
+    if quantization is not None and quantization.algorithm != QuantizationAlgorithm.NONE:
+        raise Unsupported(f"there is no quantization {quantization.algorithm.name}; use QuantizationAlgorithm.NONE")
+    if operand is not None and arrays.dtype_of(send) != operand.datatype:
+        raise InvalidArgument(
+            f"the operand descriptor says {operand.datatype.name}, but send holds {arrays.dtype_of(send).name}"
+        )

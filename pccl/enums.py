@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""The kinds that calls and results are described with; the numbers are those of csrc/pccl.h."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+from pccl._native import constants
+
+
+class DataType(IntEnum):
+    """Element types that collectives reduce. FLOAT and DOUBLE are other names of FLOAT32 and FLOAT64."""
+
+    INT8 = constants.PCCL_INT8
+    UINT8 = constants.PCCL_UINT8
+    INT16 = constants.PCCL_INT16
+    UINT16 = constants.PCCL_UINT16
+    INT32 = constants.PCCL_INT32
+    UINT32 = constants.PCCL_UINT32
+    INT64 = constants.PCCL_INT64
+    UINT64 = constants.PCCL_UINT64
+    FLOAT16 = constants.PCCL_FLOAT16
+    BFLOAT16 = constants.PCCL_BFLOAT16
+    FLOAT32 = constants.PCCL_FLOAT32
+    FLOAT64 = constants.PCCL_FLOAT64
+    FLOAT = constants.PCCL_FLOAT32
+    DOUBLE = constants.PCCL_FLOAT64
+
+
+class ReduceOp(IntEnum):
+    """How elements are combined."""
+
+    SUM = constants.PCCL_SUM
+    AVG = constants.PCCL_AVG
+    """Sum divided by the world size; integers truncate towards zero."""
+    PROD = constants.PCCL_PROD
+    MIN = constants.PCCL_MIN
+    """As MAX: a NaN in any contribution gives NaN."""
+    MAX = constants.PCCL_MAX
+
+
+class Collective(IntEnum):
+    """What members do together."""
+
+    ALL_REDUCE = constants.PCCL_ALL_REDUCE
+    REDUCE_SCATTER = constants.PCCL_REDUCE_SCATTER
+    ALL_GATHER = constants.PCCL_ALL_GATHER
+    BROADCAST = constants.PCCL_BROADCAST
+    BARRIER = constants.PCCL_BARRIER
+    COMMIT = constants.PCCL_COMMIT
+
+
+class Algorithm(IntEnum):
+    """How a collective moves its bytes. AUTO chooses by bytes and world size; `Communicator.explain_call` says why."""
+
+    AUTO = constants.PCCL_AUTO
+    RING = constants.PCCL_RING
+    DOUBLING = constants.PCCL_DOUBLING
+    BINOMIAL = constants.PCCL_BINOMIAL
+    CHAIN = constants.PCCL_CHAIN
+    DISSEMINATION = constants.PCCL_DISSEMINATION
+
+
+class Attribute(Enum):
+    """What `Communicator.get_attribute` can tell."""
+
+    GLOBAL_WORLD_SIZE = 1
+    """Accepted peers of the whole run."""
+    PEER_GROUP_WORLD_SIZE = 2
+    """Members of this peer's group; LOCAL_WORLD_SIZE is another name of it."""
+    LOCAL_WORLD_SIZE = 2  # noqa: PIE796
+    NUM_DISTINCT_PEER_GROUPS = 3
+    """Groups of the run that have members."""
+    LARGEST_PEER_GROUP_WORLD_SIZE = 4
+    """Members of the largest group of the run."""

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Operations that run while the caller does something else: the handle that the user holds, the flight that lasts.
+
+The one idea: what an operation borrows must live until it has *ended*, whatever the user does with the handle. So the
+memory belongs to a `Flight`, which the communicator's `Flights` keeps until the engine says that the operation has
+ended; a `Handle` is only a view of it, and may be dropped, waited for from any thread, or awaited in asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pccl._native import SLICE_MS, Operation, ReduceInfo
+from pccl.errors import Closed, PCCLError, WaitTimeout
+
+
+class Flight:
+    """One unfinished operation: what it borrows, who awaits it, and, once it has ended, its outcome."""
+
+    __slots__ = ("_lock", "_waiters", "memory", "operation", "outcome")
+
+    def __init__(self, memory: object) -> None:
+        self.memory = memory
+        self.operation: Operation | None = None
+        self.outcome: ReduceInfo | PCCLError | None = None
+        self._lock = threading.Lock()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def poll(self, timeout_ms: int) -> ReduceInfo | PCCLError | None:
+        """The outcome, or None when the operation has not ended within `timeout_ms`."""
+        operation = self.operation
+        if self.outcome is None and operation is not None:
+            try:
+                info = operation.wait(timeout_ms)
+            except Closed as failure:
+                # Either the operation ended so, or the engine is gone: then `land` has left the outcome.
+                self.outcome = self.outcome or failure
+            except PCCLError as failure:
+                self.outcome = failure
+            else:
+                self.outcome = info
+        return self.outcome
+
+    def land(self) -> None:
+        """The operation has ended, or its engine is gone: gives its memory back and wakes who awaits it."""
+        self.poll(0)
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+            self.memory = self.operation = None
+        for loop, future in waiters:
+            try:
+                loop.call_soon_threadsafe(_wake, future)
+            except RuntimeError:  # that loop is closed; nobody awaits any more
+                continue
+
+    def add_waiter(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        """`future` gets a result on its loop once the operation has landed."""
+        with self._lock:
+            if self.operation is not None:
+                self._waiters.append((loop, future))
+                return
+        future.set_result(None)
+
+
+class Flights:
+    """All unfinished operations of one communicator, by the token that the engine's DONE event carries."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flights: dict[int, Flight] = {}
+        self._tokens = itertools.count(1)
+
+    def launch(self, memory: object, start: Callable[[int], Operation]) -> Flight:
+        """Starts an operation with `start(token)`, whose errors it passes on; keeps `memory` until it has ended."""
+        flight = Flight(memory)
+        with self._lock:  # the DONE event may come before start has returned
+            token = next(self._tokens)
+            flight.operation = start(token)
+            self._flights[token] = flight
+        return flight
+
+    def ended(self, token: int) -> None:
+        """The engine said that the operation has ended."""
+        with self._lock:
+            flight = self._flights.pop(token, None)
+        if flight is not None:
+            flight.land()
+
+    def poll(self) -> None:
+        """Notes the outcome of all that have ended, while the engine can still tell."""
+        with self._lock:
+            flights = list(self._flights.values())
+        for flight in flights:
+            flight.poll(0)
+
+    def land(self) -> None:
+        """The engine is gone: those without an outcome end with Closed."""
+        with self._lock:
+            flights = list(self._flights.values())
+            self._flights.clear()
+        for flight in flights:
+            flight.land()
+
+
+class Handle:
+    """A started operation. `wait` and `await` give its `ReduceInfo` or raise what it ended with, as often as asked.
+
+    The tensors must not be touched until it has ended. Dropping a handle does not stop the operation.
+    """
+
+    __slots__ = ("_flight", "_keeper")
+
+    def __init__(self, flight: Flight, keeper: object) -> None:
+        """`keeper` (the communicator) stays open as long as somebody holds a handle."""
+        self._flight = flight
+        self._keeper = keeper
+
+    def wait(self, timeout: float | None = None) -> ReduceInfo:
+        """Blocks until the operation has ended, up to `timeout` seconds (None: as long as the operation itself may
+        take). Raises what it ended with, or WaitTimeout while it still goes on. Ctrl-C interrupts the wait only."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left_ms = SLICE_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
+            outcome = self._flight.poll(min(SLICE_MS, left_ms))
+            if isinstance(outcome, PCCLError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WaitTimeout(f"the operation still runs after {timeout} s")
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not. Never blocks."""
+        return self._flight.poll(0) is not None
+
+    def __await__(self) -> Generator[Any, None, ReduceInfo]:
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self._flight.add_waiter(loop, future)
+            yield from future
+        return self.wait()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

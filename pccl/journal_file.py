@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""The master's journal on disk: one file, one owner, every append durable before it returns.
+
+What the records mean is `pccl.protocol.journal`'s matter. The one idea: the file is only ever appended to, or replaced
+as a whole by a shorter one that says the same (written aside, synced, renamed); so at every moment there is a valid
+journal under its name, with at most a torn last record, which replay cuts off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from pccl import system
+from pccl.errors import InvalidArgument
+from pccl.protocol import journal
+from pccl.protocol.types import Past, Record
+
+REWRITE_BYTES = 4 * 1024 * 1024
+"""A journal is rewritten when it has grown by so much."""
+
+
+class JournalFile:
+    """An open, locked journal. `past` is what it said when it was opened."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates it. Raises InvalidArgument when another master has it or it is no journal, OSError."""
+        self._path = path
+        self._file = _open_locked(path)
+        try:
+            self.past, valid_bytes = journal.replay(self._file.read())
+        except BaseException:
+            self._file.close()
+            raise
+        self._file.truncate(valid_bytes)
+        self._file.seek(valid_bytes)
+        _sync_folder(path)
+        self._grown_bytes = 0
+
+    @property
+    def wants_rewrite(self) -> bool:
+        """Whether it has grown enough since the last rewrite."""
+        return self._grown_bytes > REWRITE_BYTES
+
+    def append(self, record: Record) -> None:
+        """Blocks until the record is on disk. Raises OSError; the journal must not be used any more then."""
+        data = journal.encode(record)
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._grown_bytes += len(data)
+
+    def rewrite(self, records: Iterable[Record]) -> None:
+        """Replaces all that it says by `records`. Blocks until they are on disk. Raises OSError."""
+        aside = self._path.with_name(self._path.name + ".new")
+        replacement = aside.open("wb")
+        try:
+            if not system.lock_file(replacement):
+                raise InvalidArgument(f"journal {aside} is in use by another process")
+            replacement.write(b"".join(journal.encode(record) for record in records))
+            replacement.flush()
+            os.fsync(replacement.fileno())
+            os.replace(aside, self._path)
+        except BaseException:
+            replacement.close()
+            raise
+        self._file.close()
+        self._file = replacement
+        _sync_folder(self._path)
+        self._grown_bytes = 0
+
+    def close(self) -> None:
+        """Gives the file and its lock back."""
+        self._file.close()
+
+
+def _open_locked(path: Path) -> BinaryIO:
+    """The file under `path`, locked. Repeated when a rewrite by its last owner replaced it meanwhile."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        if not system.lock_file(file):
+            file.close()
+            raise InvalidArgument(f"journal {path} is in use by another master")
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            return file
+        file.close()
+
+
+def _sync_folder(path: Path) -> None:
+    """Makes the file's name durable."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+__all__ = ["JournalFile", "Past"]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""The master as a running thing: a thread with a loop around `MasterProtocol`, its socket and its journal.
+
+It decides nothing: it feeds the core with messages, lost connections and the clock, and performs what comes out, in
+order: an appended record is on disk before anything that follows it is sent. A master that cannot write its journal
+stops at once, since what it would say next is not safe to say.
+
+Log records go to the logger `pccl.master`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+import uvloop
+
+from pccl import addresses, messages
+from pccl.errors import InvalidArgument, PCCLError, ProtocolError, SystemFailure
+from pccl.journal_file import JournalFile
+from pccl.protocol.master import MasterProtocol
+from pccl.protocol.state_master import MasterSync
+from pccl.protocol.types import Append, Drop, Limits, MasterOutput, Notify, PeerId, Send
+from pccl.sockets import RouterLink
+
+logger = logging.getLogger("pccl.master")
+
+_STOP_S = 2.0
+
+
+class MasterNode:
+    """The process-wide owner of membership. Listens from its creation on, works from `run` on.
+
+    `listen_address` is HOST:PORT or [IPv6]:PORT; only that address is bound, port 0 lets the system choose (see
+    `address`). With `journal` a master that is started again on the same file carries the run on.
+    """
+
+    def __init__(
+        self,
+        listen_address: str = "127.0.0.1:48148",
+        *,
+        journal: Path | str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Raises InvalidArgument (address, or a journal that is in use) or SystemFailure (the port is taken)."""
+        listen = _resolve(listen_address)
+        self._journal = None if journal is None else _open_journal(Path(journal))
+        try:
+            self._link = RouterLink(listen)
+        except OSError as failure:
+            self._close_journal()
+            raise SystemFailure(f"cannot listen on {listen}: {failure.strerror}") from None
+        past = None if self._journal is None else self._journal.past
+        self._protocol = MasterProtocol(draw=lambda: secrets.randbits(64), sync=MasterSync, limits=limits, past=past)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._encoded: tuple[object, bytes] = (None, b"")
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._owner = os.getpid()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT where it listens, with the real port."""
+        return str(self._link.address)
+
+    def run(self) -> None:
+        """Starts working in a thread of its own. Returns at once."""
+        if self._closed or self._thread is not None:
+            raise InvalidArgument("this master was started already")
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name="pccl-master", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks until it has ended, up to `timeout` seconds: whether it has. Raises what made it stop, if anything."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def interrupt(self) -> None:
+        """Asks it to end; from any thread or signal handler. Does not wait."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def destroy(self) -> None:
+        """Ends it and frees its port and its journal. Idempotent; blocks for a moment."""
+        if self._closed or self._owner != os.getpid():
+            return
+        self._closed = True
+        self.interrupt()
+        if self._thread is None:
+            self._link.close()
+            self._close_journal()
+        else:
+            self._thread.join(_STOP_S)
+
+    close = destroy
+
+    def explain(self) -> str:
+        """What the master waits for, and for whom; empty if for nothing."""
+        return self._protocol.explain()
+
+    def __enter__(self) -> MasterNode:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.destroy()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):
+            self.destroy()
+
+    # ------------------------------------------------------------ on the thread
+
+    def _work(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        loop.set_exception_handler(self._fail)
+        self._link.start(loop, self._received, self._connection_closed)
+        loop.call_soon(self._start)
+        try:
+            loop.run_forever()
+        finally:
+            self._link.stop()
+            self._close_journal()
+            loop.close()
+
+    def _start(self) -> None:
+        logger.info("listening on %s", self.address)
+        self._perform(self._protocol.start(_now()))
+        if self._journal is not None:
+            self._journal.rewrite(self._protocol.snapshot())
+
+    def _received(self, peer: PeerId, data: bytes) -> None:
+        if len(peer) != messages.ID_BYTES:
+            return
+        try:
+            message = messages.decode(data)
+        except ProtocolError as error:
+            self._perform(self._protocol.malformed(peer, str(error), _now()))
+        else:
+            self._perform(self._protocol.received(peer, message, _now()))
+
+    def _connection_closed(self) -> None:
+        self._perform(self._protocol.connection_closed(_now()))
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._perform(self._protocol.timed_out(_now()))
+
+    def _perform(self, outputs: list[MasterOutput]) -> None:
+        while outputs:
+            unreachable: dict[PeerId, None] = {}
+            for output in outputs:
+                if isinstance(output, Send):
+                    if not self._link.send(output.peer, self._encode(output.message)):
+                        unreachable[output.peer] = None
+                elif isinstance(output, Append):
+                    if self._journal is not None:
+                        self._journal.append(output.record)
+                elif isinstance(output, Notify):
+                    logger.info("%s%s", output.text, f" ({output.peer.hex()[:8]})" if output.peer else "")
+                else:
+                    assert isinstance(output, Drop)  # a router keeps nothing of a peer that is not connected
+            outputs = [more for peer in unreachable for more in self._protocol.disconnected(peer, _now())]
+        if self._journal is not None and self._journal.wants_rewrite:
+            self._journal.rewrite(self._protocol.snapshot())
+        self._arm()
+
+    def _encode(self, message: messages.Message) -> bytes:
+        """The same message often goes to many peers in a row."""
+        if self._encoded[0] is not message:
+            self._encoded = (message, messages.encode(message))
+        return self._encoded[1]
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self._protocol.deadline()
+        assert self._loop is not None
+        if deadline is not None:
+            self._timer = self._loop.call_later(max(0, deadline - _now()) / 1000, self._timed_out)
+
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        failure = context.get("exception")
+        logger.critical("the master stops: %s", failure or context.get("message"))
+        self._failure = failure if isinstance(failure, BaseException) else PCCLError(str(context.get("message")))
+        loop.stop()
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _resolve(listen_address: str) -> addresses.HostPort:
+    try:
+        return addresses.resolve(addresses.parse(listen_address))[0]
+    except OSError as failure:
+        raise InvalidArgument(f"cannot resolve {listen_address!r}: {failure.strerror}") from None
+
+
+def _open_journal(path: Path) -> JournalFile:
+    try:
+        return JournalFile(path)
+    except OSError as failure:
+        raise SystemFailure(f"cannot open journal {path}: {failure.strerror}") from None

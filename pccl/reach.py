@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""How a peer finds its master, and from there the address that its data plane listens on.
+
+The one idea: a TCP connection that the master accepts answers everything at once: that the master is there, which of
+several addresses of its name works, and which local address the route to it starts from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from pccl import addresses, system
+from pccl.addresses import HostPort, Selection
+from pccl.errors import InvalidArgument, MasterLost
+
+logger = logging.getLogger("pccl.reach")
+
+_ATTEMPT_S = 3.0
+_PAUSE_S = 0.05
+_PAUSE_MAX_S = 0.25
+
+
+async def master(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
+    """Waits until the master accepts connections: its numeric address and the local one that it is reached from.
+
+    Names that do not resolve yet and ports where nobody listens yet are tried again. Raises MasterLost that names the
+    last failure.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause_s = _PAUSE_S
+    while True:
+        try:
+            return await _attempt(address, min(_ATTEMPT_S, max(0.01, deadline - time.monotonic())))
+        except (OSError, asyncio.TimeoutError) as failure:
+            reason = str(failure) or "no answer"
+        if time.monotonic() + pause_s > deadline:
+            raise MasterLost(f"no master at {address} within {timeout_s:g} s: {reason}")
+        logger.debug("no master at %s yet: %s", address, reason)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+async def _attempt(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
+    loop = asyncio.get_running_loop()
+    found = await asyncio.wait_for(loop.getaddrinfo(address.host, address.port, type=1), timeout_s)
+    failure: Exception = OSError(f"{address.host} has no address")
+    for host in dict.fromkeys(str(entry[4][0]) for entry in found):
+        try:
+            connecting = loop.create_connection(asyncio.Protocol, host, address.port)
+            transport, _ = await asyncio.wait_for(connecting, timeout_s)
+        except (OSError, asyncio.TimeoutError) as reason:
+            failure = reason
+            continue
+        local = str(transport.get_extra_info("sockname")[0])
+        transport.close()
+        return HostPort(host, address.port), local
+    raise failure
+
+
+def listen_address(local: str, advertise: HostPort | None, interface: str | None) -> str:
+    """The numeric address that the data plane binds: the chosen interface's, else an advertised one that is ours, else
+    `local`. Raises InvalidArgument when `interface` matches nothing."""
+    if interface is not None:
+        return Selection(interface).choose(local)
+    if advertise is not None and any(advertise.host == address for _, address in system.interface_addresses()):
+        return advertise.host
+    return local
+
+
+def numeric(advertise: str) -> HostPort:
+    """Reads `HOST[:PORT]` of `advertise=` into a numeric address; port 0 is any. May block on DNS."""
+    address = addresses.parse(advertise, default_port=0)
+    try:
+        return addresses.resolve(address)[0]
+    except OSError as failure:
+        raise InvalidArgument(f"advertise: cannot resolve {address.host!r}: {failure}") from None

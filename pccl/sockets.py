@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""The two zmq sockets of the control plane on an asyncio loop: the master's ROUTER and a peer's DEALER.
+
+They move bytes and report connections; what the bytes mean is not known here. The one idea: zmq's descriptor is
+edge-triggered and any call on the socket may consume the edge, so there is exactly one reader, `_Pump`, which drains
+the socket after its descriptor became readable *and* after every send.
+
+Each socket has a context of its own: closing it then leaves no thread and no descriptor behind, and waits for
+what is still to be sent for a bounded time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from pccl.addresses import HostPort, is_ipv6
+from pccl.messages import MAX_MESSAGE_BYTES
+
+QUEUE_MESSAGES = 4096
+"""Messages that wait for one connection; a peer whose queue is full counts as unreachable."""
+
+_DRAIN_MESSAGES = 256
+"""Messages taken in one go before other work of the loop gets its turn."""
+
+_RECONNECT_MS = 20
+_RECONNECT_MAX_MS = 500
+_HANDSHAKE_MS = 5_000
+"""What a connection may take to become a zmq connection; silent or foreign ones are dropped then."""
+
+
+class _Pump:
+    """Hands every message that a zmq socket receives to `deliver`, on the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, socket: zmq.Socket[bytes], deliver: Callable[[list[bytes]], None]
+    ) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._deliver = deliver
+        self._scheduled = False
+        self._descriptor = int(socket.getsockopt(zmq.FD))
+        loop.add_reader(self._descriptor, self._drain)
+        self.soon()
+
+    def soon(self) -> None:
+        """To be called after any other use of the socket."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._drain)
+
+    def stop(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        self._socket.close()
+
+    def _drain(self) -> None:
+        self._scheduled = False
+        for _ in range(_DRAIN_MESSAGES):
+            if self._socket.closed or not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                return
+            self._deliver(self._socket.recv_multipart(zmq.NOBLOCK, copy=True))
+        self.soon()
+
+
+class DealerLink:
+    """A peer's connection to the master. It dials, and dials again, by itself; all calls on the loop's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        identity: bytes,
+        master: HostPort,
+        *,
+        on_message: Callable[[bytes], None],
+        on_connected: Callable[[], None],
+        on_disconnected: Callable[[], None],
+    ) -> None:
+        """`master` is numeric. Messages sent before the connection stands wait for it."""
+        self._loop = loop
+        self._identity = identity
+        self._master = master
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.connected = False
+        self._dial()
+
+    def send(self, data: bytes) -> None:
+        """Queues a message; dropped when QUEUE_MESSAGES wait already."""
+        try:
+            self._socket.send(data, zmq.NOBLOCK)
+        except zmq.Again:
+            pass
+        self._pump.soon()
+
+    def redial(self) -> None:
+        """Gives the connection up, with what waits for it, and dials afresh."""
+        self._hang_up(linger_ms=0)
+        self._dial()
+
+    def close(self, linger_ms: int) -> None:
+        """Closes; blocks up to `linger_ms` while messages wait for a standing connection."""
+        self._hang_up(linger_ms if self.connected else 0)
+        self._context.term()
+
+    def _dial(self) -> None:
+        self.connected = False
+        self._socket = _socket(self._context, zmq.DEALER, self._master)
+        self._socket.setsockopt(zmq.ROUTING_ID, self._identity)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._pump = _Pump(self._loop, self._socket, self._deliver)
+        self._monitor = _Pump(self._loop, monitor, self._observe)
+        self._socket.connect(f"tcp://{self._master}")
+
+    def _hang_up(self, linger_ms: int) -> None:
+        self._socket.disable_monitor()
+        self._monitor.stop()
+        self._socket.setsockopt(zmq.LINGER, linger_ms)
+        self._pump.stop()
+
+    def _deliver(self, parts: list[bytes]) -> None:
+        if len(parts) == 1:
+            self._on_message(parts[0])
+
+    def _observe(self, parts: list[bytes]) -> None:
+        standing = parse_monitor_message(parts)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        if standing != self.connected:
+            self.connected = standing
+            (self._on_connected if standing else self._on_disconnected)()
+
+
+class RouterLink:
+    """The master's socket: every peer under its 16-byte id. All calls on the loop's thread but `bind`."""
+
+    def __init__(self, listen: HostPort) -> None:
+        """Binds to a numeric address; port 0 lets the system choose. Raises OSError (the port is taken)."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = _socket(self._context, zmq.ROUTER, listen)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            self._socket.bind(f"tcp://{listen}" if listen.port else f"tcp://{listen}".removesuffix(":0") + ":*")
+        except zmq.ZMQError as failure:
+            self.close()
+            raise OSError(failure.errno, failure.strerror) from None
+        endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        self.address = HostPort(listen.host, int(endpoint.rpartition(":")[2]))
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_message: Callable[[bytes, bytes], None],
+        on_connection_closed: Callable[[], None],
+    ) -> None:
+        """From now on messages (peer id, data) and closed connections are reported on `loop`."""
+
+        def deliver(parts: list[bytes]) -> None:
+            if len(parts) == 2:
+                on_message(parts[0], parts[1])
+
+        self._pump = _Pump(loop, self._socket, deliver)
+        self._monitor = _Pump(loop, self._monitor_socket, lambda _: on_connection_closed())
+
+    def send(self, peer: bytes, data: bytes) -> bool:
+        """Queues a message; False when the peer is not connected or its queue is full."""
+        try:
+            self._socket.send_multipart([peer, data], zmq.NOBLOCK)
+        except zmq.ZMQError as failure:
+            if failure.errno in (errno.EHOSTUNREACH, errno.EAGAIN):
+                return False
+            raise
+        finally:
+            self._pump.soon()
+        return True
+
+    def stop(self) -> None:
+        """Undoes `start`; queued messages get a short time to leave."""
+        self._socket.disable_monitor()
+        self._monitor.stop()
+        self._socket.setsockopt(zmq.LINGER, 200)
+        self._pump.stop()
+        self._context.term()
+
+    def close(self) -> None:
+        """For a link that was never started."""
+        self._socket.disable_monitor()
+        self._monitor_socket.close(linger=0)
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: HostPort) -> zmq.Socket[bytes]:
+    socket = context.socket(kind)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
+    socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    socket.setsockopt(zmq.IPV6, is_ipv6(address.host))
+    return socket

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""What only the operating system knows: interfaces, the host's identity, descriptors inherited by a fork, file locks.
+
+All Linux-only code of the Python side is here, behind functions with a portable fallback. Nothing here knows pccl.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import hashlib
+import ipaddress
+import os
+import socket
+import struct
+import sys
+import uuid
+from pathlib import Path
+from typing import BinaryIO
+
+_SIOCGIFCONF = 0x8912
+_IFREQ_BYTES = 40 if struct.calcsize("P") == 8 else 32
+
+
+def interface_addresses() -> list[tuple[str, str]]:
+    """(interface name, numeric address) of every configured address, IPv4 first. Link-local IPv6 is left out: it
+    means nothing to another host without a scope."""
+    if not sys.platform.startswith("linux"):
+        return [("lo", "127.0.0.1")]
+    return _ipv4_addresses() + _ipv6_addresses()
+
+
+def _ipv4_addresses() -> list[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+        capacity = 64
+        while True:
+            buffer = array.array("B", bytes(capacity * _IFREQ_BYTES))
+            pointer, size = buffer.buffer_info()
+            request = struct.pack("iP", size, pointer)
+            used: int = struct.unpack("iP", fcntl.ioctl(query, _SIOCGIFCONF, request))[0]
+            if used < size:
+                break
+            capacity *= 2
+    raw = buffer.tobytes()
+    entries = [raw[start : start + _IFREQ_BYTES] for start in range(0, used, _IFREQ_BYTES)]
+    return [(entry[:16].split(b"\0", 1)[0].decode(), socket.inet_ntoa(entry[20:24])) for entry in entries]
+
+
+def _ipv6_addresses() -> list[tuple[str, str]]:
+    try:
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+    except OSError:
+        return []
+    rows = [line.split() for line in lines]
+    found = [(row[5], ipaddress.IPv6Address(bytes.fromhex(row[0]))) for row in rows]
+    return [(name, str(address)) for name, address in found if not address.is_link_local]
+
+
+def host_id() -> int:
+    """A number (1 to 2^64 - 1) that is equal for processes of one boot of one host and network namespace."""
+    try:
+        namespace = os.stat("/proc/self/ns/net")
+        identity = f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {namespace.st_dev} {namespace.st_ino}"
+    except OSError:
+        identity = f"{uuid.getnode()}"
+    digest = hashlib.blake2b(identity.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") | 1
+
+
+def close_connections_to(host: str, port: int) -> None:
+    """Closes every descriptor of this process that is a TCP connection to the address.
+
+    For a forked child: as long as it holds its parent's connection open, the other end cannot notice the parent's
+    death. The parent's descriptors are not touched.
+    """
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return
+    for descriptor in descriptors:
+        if _peer_name(descriptor) == (host, port):
+            os.close(descriptor)
+
+
+def _peer_name(descriptor: int) -> tuple[object, ...] | None:
+    """(address, port) at the other end of a descriptor, None when it is no connected internet socket."""
+    try:
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as inherited:
+            name = inherited.getpeername()
+    except OSError:
+        return None
+    return tuple(name[:2]) if isinstance(name, tuple) else None
+
+
+def lock_file(file: BinaryIO) -> bool:
+    """Takes the exclusive lock on an open file, held until it is closed. False if another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
