@@ -343,13 +343,6 @@ class Engine:
                 raise _failure(slot.error)
         return str(ffi.string(text).decode(errors="replace"))
 
-    def keep(self, operation: Operation, memory: object) -> None:
-        """Holds what an operation borrows until it has ended, for a caller that goes away. Never blocks."""
-        with self._lock:
-            self._kept = [entry for entry in self._kept if not entry[0].ended()]
-            if not operation.ended():
-                self._kept.append((operation, memory))
-
     # ------------------------------------------------------------ bulk state transfer
 
     def state_serve(self, sync_id: int, regions: Sequence[tuple[Pointer, int]]) -> None:
@@ -439,8 +432,15 @@ class Engine:
         return operation
 
     def _abandon(self, slot: _Slot, memory: object) -> None:
-        """Takes an operation that nobody waits for any more out of `slot`."""
-        self.keep(self._adopt(slot), memory)
+        """Takes an operation that nobody waits for any more out of `slot`, which is held."""
+        self._keep(self._adopt(slot), memory)
+
+    def _keep(self, operation: Operation, memory: object) -> None:
+        """Holds what an operation borrows until it has ended; forgets what has ended meanwhile. Needs a held slot."""
+        with self._lock:
+            self._kept = [entry for entry in self._kept if not entry[0].ended()]
+            if not operation.ended():
+                self._kept.append((operation, memory))
 
 
 class Operation:
