@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_send.c - the sending half of a channel: which frame a stripe gets next, what an acknowledgement ends.
+ *
+ * A stripe that can write asks for a frame; nothing is assigned to a stripe before. So a fast one takes more, and a
+ * single transfer, cut into pieces of its size by the stripes, runs over all of them.
+ */
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "channel/tcp_channel.h"
+#include "kernel/kernel.h"
+
+/* Pieces of a large transfer: small enough that all stripes share one of 256 KiB and more, large enough that header,
+ * system call and the copied rest of a read do not count. */
+enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024 };
+
+void pccl__tcp_queue_control(struct tcp_channel *channel, struct tcp_frame *frame) {
+    frame->header.number = ++channel->control_number;
+    list_push_back(&channel->control, &frame->link);
+    channel->base.ready = true;
+}
+
+/* The control stream keeps its order only on one stripe at a time. */
+static bool carries_control(struct tcp_channel *channel, const struct tcp_stripe *stripe) {
+    if (channel->control_stripe < 0) channel->control_stripe = (int)stripe->index;
+    return channel->control_stripe == (int)stripe->index;
+}
+
+/* The next piece of the first large transfer in line; NULL: none, or no memory for its header. */
+static struct tcp_frame *cut_frame(struct tcp_channel *channel) {
+    if (list_empty(&channel->sending)) return NULL;
+    struct pccl__transfer *transfer = LIST_ENTRY(channel->sending.next, struct pccl__transfer, link);
+    struct tcp_frame *frame = pccl__tcp_frame_new(&channel->pool, TCP_DATA, 0);
+    if (!frame) {
+        channel->ack_ns = min_u64(channel->ack_ns, channel->now_ns + 10 * NS_PER_MS);
+        return NULL;
+    }
+    uint64_t share = div_ceil(transfer->bytes, max_u64(channel->up_count, 1));
+    uint64_t piece = min_u64(max_u64((share + 4095) & ~UINT64_C(4095), PIECE_MIN), PIECE_MAX);
+    uint32_t bytes = (uint32_t)min_u64(piece, transfer->bytes - transfer->moved);
+    frame->transfer = transfer;
+    frame->payload = transfer->bytes ? (const uint8_t *)transfer->data + transfer->moved : NULL;
+    frame->header.key = transfer->key;
+    frame->header.stamp = transfer->stamp;
+    frame->header.bytes = transfer->bytes;
+    frame->header.offset = transfer->moved;
+    frame->header.payload_bytes = bytes;
+    transfer->moved += bytes;
+    if (transfer->moved == transfer->bytes) {
+        list_remove(&transfer->link);
+        list_push_back(&channel->unacknowledged, &transfer->link);
+    }
+    channel->turn++;
+    return frame;
+}
+
+/* An acknowledgement of its own, when it may wait for a lift no longer. */
+static struct tcp_frame *acknowledgement(struct tcp_channel *channel, struct tcp_stripe *stripe) {
+    return stripe->ack_now ? pccl__tcp_frame_new(&channel->pool, TCP_ACK, 0) : NULL;
+}
+
+static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_stripe *stripe) {
+    struct list *node = NULL;
+    if (!list_empty(&channel->control) && carries_control(channel, stripe)) node = list_pop_front(&channel->control);
+    if (!node) node = list_pop_front(&channel->resend);
+    if (!node) node = list_pop_front(&channel->eager);
+    if (node) return LIST_ENTRY(node, struct tcp_frame, link);
+    struct tcp_frame *frame = cut_frame(channel);
+    return frame ? frame : acknowledgement(channel, stripe);
+}
+
+struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_stripe *stripe) {
+    struct tcp_frame *frame = choose_frame(channel, stripe);
+    if (!frame) return NULL;
+    struct tcp_header *header = &frame->header;
+    if (header->kind == TCP_DATA) {
+        header->number = ++stripe->sent;
+    } else if (header->kind != TCP_ACK) {
+        channel->control_written = max_u64(channel->control_written, header->number);
+    }
+    if (channel->checked && header->payload_bytes > 0) {
+        header->flags |= TCP_FLAG_CHECKED;
+        header->payload_crc = pccl__kernels()->crc32c(0, frame->payload, header->payload_bytes);
+    }
+    header->ack = stripe->told = stripe->received;
+    header->control_ack = channel->control_told = channel->control_received;
+    header->released = channel->released_told = channel->inbox.released_bytes;
+    stripe->ack_due = stripe->ack_now = false;
+    stripe->untold_bytes = 0;
+    pccl__tcp_header_encode(header, frame->wire);
+    return frame;
+}
+
+void pccl__tcp_frame_written(struct tcp_channel *channel, struct tcp_stripe *stripe, struct tcp_frame *frame) {
+    if (frame->header.kind == TCP_ACK)
+        pccl__tcp_frame_free(&channel->pool, frame);
+    else
+        list_push_back(frame->header.kind == TCP_DATA ? &stripe->retained : &channel->control_sent, &frame->link);
+}
+
+bool pccl__tcp_acknowledge_data(struct tcp_channel *channel, struct tcp_stripe *stripe, uint64_t count) {
+    while (stripe->acknowledged < count) {
+        struct list *node = list_pop_front(&stripe->retained);
+        if (!node) return false;
+        struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
+        stripe->acknowledged++;
+        struct pccl__transfer *transfer = frame->transfer;
+        if (transfer) {
+            transfer->acknowledged += frame->header.payload_bytes;
+            if (transfer->acknowledged == transfer->bytes) pccl__tcp_complete(channel, transfer, PCCL_OK);
+        }
+        pccl__tcp_frame_free(&channel->pool, frame);
+    }
+    return true;
+}
+
+/* Frees what the other side has from the front of one queue of the control stream. */
+static void release_control(struct tcp_channel *channel, struct list *queue, uint64_t count) {
+    while (!list_empty(queue)) {
+        struct tcp_frame *frame = LIST_ENTRY(queue->next, struct tcp_frame, link);
+        if (frame->header.number > count) return;
+        list_remove(&frame->link);
+        pccl__tcp_frame_free(&channel->pool, frame);
+    }
+}
+
+bool pccl__tcp_acknowledge(struct tcp_channel *channel, struct tcp_stripe *stripe, const struct tcp_header *header) {
+    if (!pccl__tcp_acknowledge_data(channel, stripe, header->ack)) return false;
+    if (header->control_ack > channel->control_written) return false;
+    release_control(channel, &channel->control_sent, header->control_ack);
+    /* After a stripe was lost these may stand in line for a second time. */
+    release_control(channel, &channel->control, header->control_ack);
+    return pccl__outbox_release(&channel->outbox, header->released) == PCCL_OK;
+}
+
+/* Frames of `transfer` that nobody may be writing any more. */
+static void forsake_all(struct list *frames, const struct pccl__transfer *transfer) {
+    for (struct list *node = frames->next; node != frames; node = node->next) {
+        struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
+        if (frame->transfer != transfer) continue;
+        frame->transfer = NULL;
+        frame->forsaken = true;
+    }
+}
+
+static bool detach_all(struct list *frames, const struct pccl__transfer *transfer) {
+    for (struct list *node = frames->next; node != frames; node = node->next) {
+        struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
+        if (frame->transfer == transfer && !pccl__tcp_frame_detach(frame)) return false;
+    }
+    return true;
+}
+
+void pccl__tcp_forsake(struct tcp_channel *channel, struct pccl__transfer *transfer) {
+    for (struct list *node = channel->resend.next, *next; node != &channel->resend; node = next) {
+        next = node->next;
+        struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
+        if (frame->transfer != transfer) continue;
+        list_remove(&frame->link);
+        pccl__tcp_frame_free(&channel->pool, frame);
+    }
+    for (uint32_t i = 0; i < channel->stripes_count; i++) {
+        struct tcp_stripe *stripe = channel->stripes[i];
+        if (!stripe) continue;
+        forsake_all(&stripe->retained, transfer);
+        /* A header that is out promises its payload: without memory for a copy the connection cannot be kept. */
+        if (!detach_all(&stripe->writing, transfer)) {
+            forsake_all(&stripe->writing, transfer);
+            pccl__tcp_stripe_lost(stripe, 0, "out of memory");
+        }
+    }
+}
+
+void pccl__tcp_flush(struct tcp_channel *channel) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        uint32_t first = channel->turn;
+        for (uint32_t i = 0; i < channel->stripes_count; i++) {
+            struct tcp_stripe *stripe = channel->stripes[(first + i) % channel->stripes_count];
+            if (!stripe || stripe->state != TCP_STRIPE_UP || !stripe->writable) continue;
+            if (pccl__tcp_stripe_write(stripe)) moved = true;
+        }
+    }
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_socket.h - sockets as this transport wants them, and addresses. Nothing about what is said over them.
+ */
+#ifndef PCCL_CHANNEL_TCP_SOCKET_H
+#define PCCL_CHANNEL_TCP_SOCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "pccl.h"
+
+enum { TCP_TEXT_BYTES = 80 };
+
+struct tcp_address {
+    struct sockaddr_storage storage;
+    socklen_t bytes;
+    char text[TCP_TEXT_BYTES]; /* "127.0.0.1:4000", "[::1]:4000" */
+};
+
+/* `numeric` is IPv4 or IPv6, the latter with an optional %scope. False: it is neither. */
+bool pccl__tcp_address_parse(struct tcp_address *address, const char *numeric, uint16_t port);
+/* A listening socket, or -1 with errno. */
+int pccl__tcp_socket_listen(const struct tcp_address *address);
+uint16_t pccl__tcp_socket_port(int fd);
+/* A socket that is connecting or connected, or -1 with errno. */
+int pccl__tcp_socket_dial(const struct tcp_address *address);
+/* The next incoming connection, or -1 with errno. */
+int pccl__tcp_socket_accept(int listener);
+/* How a dial ended: 0 or the errno. */
+int pccl__tcp_socket_error(int fd);
+
+#endif

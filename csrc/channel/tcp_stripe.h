@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_stripe.h - one connection of a channel: writes queued frames, reads arriving ones.
+ *
+ * Must not know: which frame comes next, what a frame means, why a connection exists; it asks the channel
+ * (tcp_channel.h) for that. The idea, for system calls: one sendmsg takes as many frames as are at hand; one readv takes
+ * the rest of a payload straight into its final place and what follows it into a small buffer. So a small frame costs
+ * exactly one call on each side, and a large one is copied only where it shares a read with its header.
+ */
+#ifndef PCCL_CHANNEL_TCP_STRIPE_H
+#define PCCL_CHANNEL_TCP_STRIPE_H
+
+#include "channel/inbox.h"
+#include "channel/tcp_frame.h"
+
+enum { TCP_READ_BUFFER = 32 * 1024 };
+
+enum tcp_stripe_state {
+    TCP_STRIPE_IDLE,       /* no connection */
+    TCP_STRIPE_CONNECTING, /* dialled */
+    TCP_STRIPE_GREETING,   /* greeting sent, answer awaited */
+    TCP_STRIPE_ACCEPTED,   /* answer sent; the dialler's first frame makes it UP */
+    TCP_STRIPE_UP,
+    TCP_STRIPE_DOWN /* lost; waits for the other side's count of received frames */
+};
+
+struct tcp_channel;
+
+struct tcp_stripe {
+    struct tcp_channel *channel;
+    uint32_t index, generation;
+    enum tcp_stripe_state state;
+    int fd, handle; /* -1: none */
+    bool readable, writable, wants_out;
+
+    /* Setting up and losing: tcp_link.c. */
+    uint64_t retry_ns, backoff_ns; /* when to dial again */
+    uint64_t since_ns;             /* of the state */
+    uint64_t caller_instance;      /* ACCEPTED: the dialler's channel */
+    uint32_t told_down;            /* the last generation whose loss was told */
+    uint8_t greeting[TCP_ANSWER_BYTES];
+    uint32_t greeting_bytes;
+
+    /* Out. Numbers of DATA frames: acknowledged <= those in `retained` <= those in `writing` <= sent. */
+    struct list writing; /* in order; the first one may be half written */
+    uint32_t writing_count, written;
+    struct list retained; /* DATA frames that the other side has not acknowledged */
+    uint64_t sent, acknowledged;
+
+    /* In. */
+    uint64_t received, told;  /* DATA frames; told: as of the last frame that was sent */
+    uint32_t untold_bytes;
+    bool ack_due, ack_now;    /* tell after the next progress; in this one */
+    bool in_payload;
+    struct tcp_header header; /* of the frame being read */
+    struct pccl__landing landing;
+    uint32_t payload_got, payload_crc;
+    uint8_t *buffer; /* TCP_READ_BUFFER bytes */
+    uint32_t begin, end;
+};
+
+/* One system call at most. True if bytes went out and more may. May lose the stripe. */
+bool pccl__tcp_stripe_write(struct tcp_stripe *stripe);
+/* Reads what is there, up to a fair share. May lose the stripe, may break the channel. */
+void pccl__tcp_stripe_read(struct tcp_stripe *stripe);
+
+#endif
