@@ -11,11 +11,11 @@
 #include "channel/channel.h"
 
 struct pccl__sim_faults {
-    uint32_t delay_us_max;        /* each frame waits 0..max of virtual time */
-    uint32_t piece_bytes_max;     /* 0: whole; else payloads are moved in pieces of 1..max bytes (short reads) */
-    uint32_t reorder_percent;     /* frames of different transfers may overtake (stripes do that) */
-    uint32_t break_ppm;           /* chance per frame, in millionths, that the link breaks under it */
-    uint32_t no_memory_ppm;       /* chance per post that it answers NO_MEMORY */
+    uint32_t delay_us_max;    /* each frame waits 0..max of virtual time */
+    uint32_t piece_bytes_max; /* 0: whole; else payloads are moved in pieces of 1..max bytes (short reads) */
+    uint32_t reorder_percent; /* frames of different transfers may overtake (stripes do that) */
+    uint32_t break_ppm;       /* chance per frame, in millionths, that the link breaks under it */
+    uint32_t no_memory_ppm;   /* chance per post that it answers NO_MEMORY */
 };
 
 struct pccl__sim_network;

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sim_frame.c - frames of the simulated network: the queue of those on their way, delays, losses, breaks. See
+ * sim_frame.h.
+ */
+#include "channel/sim_frame.h"
+
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "base/check.h"
+
+/* ---------------------------------------------------------------- the queue */
+
+static bool earlier(const struct frame *a, const struct frame *b) {
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
+}
+
+static struct frame *meld(struct frame *a, struct frame *b) {
+    if (!a || !b) return a ? a : b;
+    if (earlier(b, a)) {
+        struct frame *swap = a;
+        a = b;
+        b = swap;
+    }
+    b->sibling = a->child;
+    a->child = b;
+    return a;
+}
+
+struct frame *pccl__sim_pop(struct pccl__sim_network *network) {
+    struct frame *first = network->queue, *pairs = NULL;
+    for (struct frame *node = first->child; node;) {
+        struct frame *a = node, *b = node->sibling;
+        node = b ? b->sibling : NULL;
+        a->sibling = NULL;
+        if (b) b->sibling = NULL;
+        a = meld(a, b);
+        a->sibling = pairs;
+        pairs = a;
+    }
+    network->queue = NULL;
+    while (pairs) {
+        struct frame *next = pairs->sibling;
+        pairs->sibling = NULL;
+        network->queue = meld(network->queue, pairs);
+        pairs = next;
+    }
+    first->child = NULL;
+    first->queued = false;
+    return first;
+}
+
+/* ---------------------------------------------------------------- frames */
+
+struct frame *pccl__sim_frame_new(enum frame_kind kind, uint32_t copy_bytes) {
+    struct frame *frame = calloc(1, sizeof *frame + copy_bytes);
+    if (!frame) return NULL;
+    list_init(&frame->link);
+    frame->kind = kind;
+    return frame;
+}
+
+void pccl__sim_frame_free(struct frame *frame) {
+    if (frame->landing_begun) pccl__landing_drop(&frame->landing);
+    if (frame->notice) pccl__notice_free(frame->notice);
+    free(frame);
+}
+
+void pccl__sim_frame_lose(struct frame *frame) {
+    list_remove(&frame->link);
+    if (frame->queued) {
+        frame->to = NULL;
+        frame->transfer = NULL;
+    } else {
+        pccl__sim_frame_free(frame);
+    }
+}
+
+void pccl__sim_lose_all(struct list *frames) {
+    while (!list_empty(frames)) pccl__sim_frame_lose(LIST_ENTRY(frames->next, struct frame, link));
+}
+
+void pccl__sim_schedule(struct sim_channel *to, struct frame *frame) {
+    struct pccl__sim_network *network = network_of(to);
+    const struct pccl__sim_faults *faults = &network->faults;
+    uint64_t due_ns = network->now_ns + UINT64_C(1000) * prng_below(&network->random, faults->delay_us_max + 1);
+    bool data = frame->kind == FRAME_DATA;
+    if (!data || prng_below(&network->random, 100) >= faults->reorder_percent) {
+        uint64_t *last_ns = data ? &to->data_due_ns : &to->control_due_ns;
+        *last_ns = due_ns = max_u64(due_ns, *last_ns);
+    }
+    /* A break comes after all that was not lost before it. */
+    frame->due_ns = frame->kind == FRAME_BREAK ? max_u64(due_ns, to->data_due_ns) : due_ns;
+    frame->order = network->order++;
+    frame->to = to;
+    frame->queued = true;
+    list_push_back(&to->in_flight, &frame->link);
+    network->queue = meld(network->queue, frame);
+}
+
+void pccl__sim_link_break(struct sim_channel *channel) {
+    struct sim_channel *ends[2] = {channel, channel->other};
+    for (int i = 0; i < 2; i++) {
+        if (!ends[i] || ends[i]->down) continue;
+        ends[i]->down = true;
+        struct frame *frame = pccl__sim_frame_new(FRAME_BREAK, 0);
+        CHECK(frame); /* the simulator does not simulate its own lack of memory */
+        pccl__sim_schedule(ends[i], frame);
+    }
+}
+
+void pccl__sim_emit(struct sim_channel *from, struct frame *frame) {
+    if (from->down) {
+        pccl__sim_frame_free(frame);
+    } else if (!from->met) {
+        list_push_back(&from->unlinked, &frame->link);
+    } else {
+        pccl__sim_schedule(from->other, frame);
+        if (chance_ppm(network_of(from), network_of(from)->faults.break_ppm)) pccl__sim_link_break(from);
+    }
+}
+
+void pccl__sim_part(struct sim_channel *channel) {
+    struct sim_channel *other = channel->other;
+    if (!other) return;
+    struct pccl__sim_network *network = network_of(channel);
+    uint32_t count = 0;
+    for (struct list *node = other->in_flight.next; node != &other->in_flight; node = node->next) count++;
+    uint32_t lost = other->down ? 0 : prng_below(&network->random, count + 1);
+    while (lost--) pccl__sim_frame_lose(LIST_ENTRY(other->in_flight.previous, struct frame, link));
+    pccl__sim_link_break(channel);
+}
