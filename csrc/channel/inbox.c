@@ -306,6 +306,5 @@ void pccl__inbox_fail(struct pccl__inbox *inbox, pccl_status why) {
         while (!list_empty(&inbox->posted[i]))
             complete(inbox, LIST_ENTRY(inbox->posted[i].next, struct pccl__transfer, hash_link), why);
     }
-    while (!list_empty(&inbox->all_kept))
-        forget(inbox, LIST_ENTRY(inbox->all_kept.next, struct pccl__early, all_link));
+    while (!list_empty(&inbox->all_kept)) forget(inbox, LIST_ENTRY(inbox->all_kept.next, struct pccl__early, all_link));
 }

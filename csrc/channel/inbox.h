@@ -43,9 +43,9 @@ struct pccl__inbox {
     struct list posted[PCCL__BOX_BUCKETS]; /* transfer.hash_link */
     struct list kept[PCCL__BOX_BUCKETS];   /* early arrivals and offers */
     struct list all_kept;
-    struct list landings;    /* landing.link */
-    struct list *completed;  /* the channel's: transfers that wait for its next progress */
-    struct list *notices;    /* the channel's: PCCL__NOTICE_ARRIVED goes here */
+    struct list landings;   /* landing.link */
+    struct list *completed; /* the channel's: transfers that wait for its next progress */
+    struct list *notices;   /* the channel's: PCCL__NOTICE_ARRIVED goes here */
     uint64_t epoch;
     uint64_t held_bytes;     /* in kept buffers, at most PCCL__EAGER_WINDOW */
     uint64_t released_bytes; /* for WINDOW frames; never falls */
@@ -73,7 +73,7 @@ struct pccl__arrival {
     uint32_t offset; /* of this payload in it */
     uint32_t payload_bytes;
     bool eager;
-    bool offered;    /* the sender made an OFFER for it */
+    bool offered; /* the sender made an OFFER for it */
 };
 
 void pccl__inbox_init(struct pccl__inbox *inbox, struct list *completed, struct list *notices);
@@ -94,7 +94,8 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
 /* Where byte 0 of the payload belongs right now; NULL: nowhere (read it and forget it). Valid until the next call of
  * any function here. */
 uint8_t *pccl__landing_memory(const struct pccl__landing *landing);
-/* All payload bytes are in place. The transfer completes with the last of them and its offer. Errors: PROTOCOL: break the channel. */
+/* All payload bytes are in place. The transfer completes with the last of them and its offer. Errors: PROTOCOL: break
+ * the channel. */
 pccl_status pccl__landing_end(struct pccl__landing *landing);
 /* The frame will not be finished or was a repetition. A landing must be ended or dropped before it goes away. */
 void pccl__landing_drop(struct pccl__landing *landing);

@@ -2,8 +2,8 @@
  *
  * outbox.h - the sending half of one channel's flow control: which sends may go, which wait for the other side.
  *
- * Must not know: sockets, frame formats, how a payload is cut into frames. The protocol is in inbox.h's head. The idea: a
- * send goes in one of three ways, decided once when it is posted. Eager while the window has room; granted when the
+ * Must not know: sockets, frame formats, how a payload is cut into frames. The protocol is in inbox.h's head. The idea:
+ * a send goes in one of three ways, decided once when it is posted. Eager while the window has room; granted when the
  * other side has already asked (GO); else it is offered and waits for GO, however much room the window gets later.
  * That is enough: whoever receives it answers the offer. So a transfer that nobody receives delays no other.
  *
@@ -19,7 +19,7 @@ struct pccl__outbox {
     struct list waiting[PCCL__BOX_BUCKETS]; /* transfer.hash_link of offered sends */
     struct list grants[PCCL__BOX_BUCKETS];  /* GOs that came before their send */
     struct list all_grants;
-    struct list *notices;                   /* the channel's: PCCL__NOTICE_WANTED goes here */
+    struct list *notices; /* the channel's: PCCL__NOTICE_WANTED goes here */
     uint64_t epoch;
     uint64_t charged_bytes, released_bytes; /* of the eager window, since the channel began */
     uint32_t grants_count;

@@ -12,7 +12,7 @@
 
 enum {
     SMALL = 100,
-    LARGE = 1024 * 1024,
+    LARGE = 300000,
     KIND = PCCL__NOTICE_OWNER + 1,
     OVERFULL = PCCL__EAGER_WINDOW / PCCL__EAGER_BYTES + 16 /* this many of PCCL__EAGER_BYTES overflow the window */
 };
@@ -136,7 +136,8 @@ static void full_window_blocks_no_other(struct pair *pair) {
     }
     uint32_t waiting = 0;
     for (const struct parcel *parcel = pair->parcels; parcel; parcel = parcel->next) waiting += !parcel->completions;
-    EXPECT(waiting >= OVERFULL - PCCL__EAGER_WINDOW / PCCL__EAGER_BYTES, "only %u wait: the window has no bound", waiting);
+    EXPECT(waiting >= OVERFULL - PCCL__EAGER_WINDOW / PCCL__EAGER_BYTES, "only %u wait: the window has no bound",
+           waiting);
     for (int i = OVERFULL - 1; i >= 0; i--) pair_recv(pair, 1, keys[i], PCCL__EAGER_BYTES);
     pair_await_all(pair);
 
@@ -299,8 +300,9 @@ static void cancel_in_the_middle(struct pair *pair) {
 /* ---------------------------------------------------------------- mismatch */
 
 static void mismatch(struct pair *pair) {
-    static const uint32_t other_bytes[][2] = {{SMALL, SMALL + 4}, {LARGE, SMALL}, {SMALL, LARGE}, {LARGE, LARGE - 1}, {0, 1},
-                                              {SMALL, SMALL}, {LARGE, LARGE}, {0, 0}}; /* from the sixth on: stamps differ */
+    static const uint32_t other_bytes[][2] = {{SMALL, SMALL + 4}, {LARGE, SMALL}, {SMALL, LARGE},
+                                              {LARGE, LARGE - 1}, {0, 1},         {SMALL, SMALL},
+                                              {LARGE, LARGE},     {0, 0}}; /* from the sixth on: stamps differ */
     for (int order = 0; order < 2; order++) {
         for (int i = 0; i < 8; i++) {
             struct pccl__key key = pair_key(pair, i % 3 ? 1 : 0);
@@ -442,7 +444,8 @@ struct conform_case {
     bool one_open, thorough;
 };
 
-#define CASE(function) {#function, function, false, false}
+#define CASE(function)                                                                                                 \
+    { #function, function, false, false }
 
 static const struct conform_case cases[] = {
     CASE(send_then_receive),

@@ -9,7 +9,7 @@
 #include "shared_pair.h"
 
 enum {
-    CONFORM_QUICK = 0,    /* leaves out the cases that move tens of megabytes */
+    CONFORM_QUICK = 0, /* leaves out the cases that move tens of megabytes */
     CONFORM_THOROUGH = 1
 };
 

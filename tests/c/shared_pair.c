@@ -62,7 +62,8 @@ void pair_context(const char *format, ...) {
 struct pccl__key pair_key(struct pair *pair, uint64_t epoch) {
     uint32_t number = pair->next_tag++;
     /* Dense and sparse numbers, so that matching by a part of the key would fail. */
-    return (struct pccl__key){.epoch = epoch, .tag = number % 3, .sequence = number / 3, .step = number % 5, .segment = 7};
+    return (struct pccl__key){
+        .epoch = epoch, .tag = number % 3, .sequence = number / 3, .step = number % 5, .segment = 7};
 }
 
 struct parcel *pair_parcel(struct pair *pair, int end, bool is_send, struct pccl__key key, uint32_t bytes) {
@@ -78,7 +79,8 @@ struct parcel *pair_parcel(struct pair *pair, int end, bool is_send, struct pccl
         fill_content(memory_of(parcel), bytes, parcel->seed);
     else
         memset(memory_of(parcel), POISON, bytes);
-    parcel->transfer = (struct pccl__transfer){.key = key, .data = memory_of(parcel), .bytes = bytes, .is_send = is_send};
+    parcel->transfer =
+        (struct pccl__transfer){.key = key, .data = memory_of(parcel), .bytes = bytes, .is_send = is_send};
     parcel->transfer.stamp.bytes[0] = 42;
     parcel->transfer.owner = parcel;
     parcel->next = pair->parcels;
@@ -251,8 +253,8 @@ void pair_new(struct pair *pair, struct pair_driver *driver, uint64_t seed, bool
 
 static void parcel_free(struct parcel *parcel) {
     const struct pccl__transfer *transfer = &parcel->transfer;
-    EXPECT(parcel->completions == parcel->posted, "%s of %u bytes: %d completions", transfer->is_send ? "send" : "receive",
-           transfer->bytes, parcel->completions);
+    EXPECT(parcel->completions == parcel->posted, "%s of %u bytes: %d completions",
+           transfer->is_send ? "send" : "receive", transfer->bytes, parcel->completions);
     EXPECT(all_bytes(parcel->block, GUARD_BYTES, GUARD), "written before the memory");
     EXPECT(all_bytes(memory_of(parcel) + transfer->bytes, GUARD_BYTES, GUARD), "written behind the memory");
     if (parcel->completions && transfer->is_send)

@@ -36,9 +36,9 @@ enum { PAIR_NOTICES = 4096 };
 struct parcel {
     struct pccl__transfer transfer;
     struct parcel *next;
-    uint64_t seed;      /* of the content, from the key */
-    uint8_t *block;     /* guard, memory, guard */
-    uint8_t *after;     /* a receive's memory at completion */
+    uint64_t seed;  /* of the content, from the key */
+    uint8_t *block; /* guard, memory, guard */
+    uint8_t *after; /* a receive's memory at completion */
     int completions;
     int end;
     bool posted;

@@ -61,7 +61,7 @@ static void sim_free_pair(struct pair *pair) {
 
 static struct pair_driver driver_of(struct pccl__sim_faults *faults) {
     return (struct pair_driver){.name = "sim",
-                                .bulk_bytes = 700000,
+                                .bulk_bytes = 300000,
                                 .make = sim_make,
                                 .open = sim_open_end,
                                 .step = sim_step,
