@@ -13,6 +13,7 @@ from pccl.errors import ProtocolError, Status
 from pccl.messages import (
     Message,
     StateAgreed,
+    StateDonor,
     StateFailed,
     StateFetched,
     StateOffer,
@@ -144,4 +145,5 @@ def _plan_for(sync: StateSync, peer: PeerId, call: int, sync_id: int) -> StatePl
         for order in orders
         for source in order.sources
     )
-    return StatePlan(call, sync_id, sync.serves(peer), donors, fetch)
+    named = tuple(StateDonor(donor, sync.rank(donor)) for donor in donors)
+    return StatePlan(call, sync_id, sync.serves(peer), named, fetch)

@@ -280,6 +280,10 @@ class StateSync:
         """Members that have not reported yet, in rank order."""
         return tuple(self._pending)
 
+    def rank(self, peer: PeerId) -> int:
+        """The rank of `peer` when it voted."""
+        return self._ranks[peer]
+
     def serves(self, peer: PeerId) -> bool:
         """Whether `peer` has to serve its content until the end."""
         return bool(self._pending) and self._ranks[peer] in self.election.donors
@@ -303,16 +307,22 @@ class StateSync:
         self._settle()
 
     def failed(self, peer: PeerId, text: str) -> None:
-        """`peer` cannot get what it lacks: nobody changes anything."""
-        if self.outcome is None and peer in self._pending:
+        """`peer` cannot get what it lacks: nobody changes anything. Or, if it lacks nothing, it cannot serve."""
+        if self.outcome is not None or peer not in self._members:
+            return
+        if peer in self._pending:
             self.outcome = Refusal(f"rank {self._ranks[peer]} could not fetch the state: {text}")
+        elif peer not in self._gone:
+            self._gone.append(peer)
+            self._settle()
 
     def lost(self, peer: PeerId) -> None:
         """`peer` is no longer a member."""
         if self.outcome is not None or peer not in self._members:
             return
         self._members.remove(peer)
-        self._gone.append(peer)
+        if peer not in self._gone:
+            self._gone.append(peer)
         if peer in self._pending:
             self._pending.remove(peer)
         self._settle()

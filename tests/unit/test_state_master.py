@@ -9,6 +9,7 @@ from pccl.errors import Status
 from pccl.messages import (
     Heartbeat,
     StateAgreed,
+    StateDonor,
     StateEntry,
     StateFailed,
     StateFetched,
@@ -41,7 +42,9 @@ def fetching() -> MasterSync:
     ballots = [ballot(0, A, 5, "xy"), ballot(1, B, 5, "xy"), ballot(2, C, 0, "zy")]
     sync = MasterSync(SYNC, 0, ballots, memory(5))
     plans = [Send(A, StatePlan(10, SYNC, True, (), ())), Send(B, StatePlan(11, SYNC, True, (), ()))]
-    plans.append(Send(C, StatePlan(12, SYNC, False, (A, B), (StateSource(0, b"x" * 16, ()),))))
+    plans.append(
+        Send(C, StatePlan(12, SYNC, False, (StateDonor(A, 0), StateDonor(B, 1)), (StateSource(0, b"x" * 16, ()),)))
+    )
     assert sync.begin(0) == SyncStep(sends=plans)
     return sync
 
@@ -112,7 +115,7 @@ def test_losing_the_last_fetcher_ends_it() -> None:
 def test_member_with_a_new_connection_gets_its_plan_again_without_the_dead() -> None:
     sync = fetching()
     sync.member_lost(A, 0)
-    plan = StatePlan(12, SYNC, False, (B,), (StateSource(0, b"x" * 16, ()),))
+    plan = StatePlan(12, SYNC, False, (StateDonor(B, 1),), (StateSource(0, b"x" * 16, ()),))
     assert sync.rejoined(C, 0) == SyncStep(sends=[Send(C, plan)])
     assert sync.rejoined(A, 0) == NONE
 
@@ -123,7 +126,13 @@ def test_donors_of_one_entry_only_are_listed_by_place() -> None:
         return Ballot(peer, rank, 10 + rank, encode(StateOffer(revision, 0, (entry,))))
 
     sync = MasterSync(SYNC, 0, [holder(0, A, 6, "a"), holder(1, B, 6, "b"), holder(2, C, 5, "c")], memory(5))
-    plan = StatePlan(12, SYNC, True, (A, B), (StateSource(0, b"a" * 16, (0,)), StateSource(0, b"b" * 16, (1,))))
+    plan = StatePlan(
+        12,
+        SYNC,
+        True,
+        (StateDonor(A, 0), StateDonor(B, 1)),
+        (StateSource(0, b"a" * 16, (0,)), StateSource(0, b"b" * 16, (1,))),
+    )
     assert list(sync.begin(0).sends)[2] == Send(C, plan)
 
 

@@ -366,6 +366,16 @@ def test_fetcher_that_gives_up_fails_all() -> None:
     assert sync.outcome == Refusal("rank 2 could not fetch the state: 'k0' of rank 1 does not match its hash")
 
 
+def test_donor_that_cannot_serve_stays_a_member() -> None:
+    sync = course()
+    sync.failed(peer_of(0), "out of memory")
+    assert sync.orders(peer_of(2)) == (Fetch(0, (Source(b"a" * 16, (peer_of(1),)),)),)
+    sync.lost(peer_of(2))
+    sync.lost(peer_of(3))
+    assert isinstance(sync.outcome, Agreement)
+    assert peer_of(0) in sync.outcome.sent
+
+
 def test_late_words_change_nothing() -> None:
     sync = course()
     sync.failed(peer_of(2), "first")

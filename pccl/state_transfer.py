@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""One call of `sync_shared_state`: offers the state, follows the master's plans, takes over what was agreed.
+
+It knows the control plane as a stream of outputs and the data plane as regions to serve and ranges to fetch. The one
+idea: the calling thread reads the stream, and each plan's work is a `_Work` with a thread of its own, so the end of the
+vote, a plan that replaces another, and Ctrl-C all find a thread that listens. Only when the vote has ended well, which
+means that every member holds verified bytes of all it lacked, does the caller copy what was fetched over the user's
+tensors. Up to that point, whatever happens, nothing was changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from pccl._native import Engine, Pointer, pin
+from pccl.errors import InvalidArgument, PCCLError, SharedStateError
+from pccl.messages import (
+    MAX_BODY_BYTES,
+    StateAgreed,
+    StateFailed,
+    StateFetched,
+    StateOffer,
+    StatePlan,
+    clip,
+    decode,
+    encode,
+)
+from pccl.protocol.state_peer import Transfer
+from pccl.protocol.types import PeerOutput, Resolve, VoteKind
+from pccl.shared_state import (
+    Bytes,
+    SharedState,
+    SharedStateSyncInfo,
+    SharedStateSyncStrategy,
+    StateDigest,
+    TensorInfo,
+    chunk_digests,
+    content_digest,
+)
+from pccl.state_fetch import Pending, StateFetch
+
+REQUEST_TIMEOUT_MS = 10_000
+"""After so long without any progress of a request, its donor is left alone for a while."""
+
+
+class Outputs(Protocol):
+    """The stream of an open vote: `control.Call`."""
+
+    def next(self) -> PeerOutput: ...
+
+
+class Voting(Protocol):
+    """What is needed of the control plane: `control.Control`."""
+
+    def vote(self, kind: VoteKind, body: bytes = b"") -> Outputs: ...
+    def state_event(self, event: object) -> None: ...
+
+
+def synchronise(
+    control: Voting, engine: Engine, state: SharedState, strategy: SharedStateSyncStrategy
+) -> SharedStateSyncInfo:
+    """Makes `state` bit-identical on all members of the group and sets its revision to the agreed one.
+
+    Blocks until all members have called it and hold the state. Raises SharedStateError and what joint calls raise;
+    nothing was changed then. The tensors must not be written to meanwhile.
+    """
+    strategy = SharedStateSyncStrategy(strategy)
+    if strategy != SharedStateSyncStrategy.SEND_ONLY:
+        _check_writable(state)
+    digest = StateDigest.of(state)
+    body = encode(StateOffer(state.revision, int(strategy), digest.entries))
+    if len(body) > MAX_BODY_BYTES:
+        raise InvalidArgument(f"names and shapes of the shared state take {len(body)} bytes, {MAX_BODY_BYTES} at most")
+    call = control.vote(VoteKind.SYNC_SHARED_STATE, body)
+    work: _Work | None = None
+    try:
+        while not isinstance(output := call.next(), Resolve):
+            if isinstance(output, Transfer):
+                if work is not None:
+                    work.end()
+                work = _Work(output.plan, control, engine, state, digest)
+    finally:
+        if work is not None:
+            work.end()
+    agreed = decode(output.body)
+    if not isinstance(agreed, StateAgreed):
+        raise SharedStateError(f"the master ended the vote with a {type(agreed).__name__}")
+    if work is not None:
+        work.publish(agreed.sync)
+    state.revision = agreed.revision
+    return SharedStateSyncInfo(agreed.sent, agreed.received, agreed.revision, agreed.world_size)
+
+
+def _check_writable(state: SharedState) -> None:
+    for tensor in state.tensors:
+        if not tensor.content.flags.writeable:
+            raise InvalidArgument(f"{tensor.name!r} is read-only, so that it can only be shared with SEND_ONLY")
+
+
+class _Work:
+    """What one plan orders, done in a thread of its own from construction until `end`."""
+
+    def __init__(
+        self, plan: StatePlan, control: Voting, engine: Engine, state: SharedState, digest: StateDigest
+    ) -> None:
+        self._plan = plan
+        self._control = control
+        self._engine = engine
+        self._tensors = state.tensors
+        self._digest = digest
+        self._regions = _regions(state.tensors, digest.chunks) if plan.serve else []
+        self._fetch: StateFetch | None = None
+        self._complete = False
+        self._interrupt = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pccl-state", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stops fetching and serving; the user's memory is not read any more when this returns. Idempotent."""
+        self._interrupt.set()
+        self._thread.join()
+        if self._plan.serve:
+            try:
+                self._engine.state_stop(self._plan.sync)
+            except PCCLError:
+                pass  # closed: it serves nobody any more
+
+    def publish(self, sync: int) -> None:
+        """Takes over what was fetched, since `sync` ended well. Raises SharedStateError when it is not all there, or
+        when the result is not the agreed content because somebody else wrote to it meanwhile."""
+        if not self._plan.fetch:
+            return
+        if self._fetch is None or not self._complete or sync != self._plan.sync:
+            raise SharedStateError("the vote ended before this peer had fetched the state")
+        agreed = {(source.index, source.digest) for source in self._plan.fetch}
+        for index in self._fetch.publish():
+            tensor = self._tensors[index]
+            if (index, content_digest(tensor.dtype, tensor.shape, chunk_digests(tensor.content))) not in agreed:
+                raise SharedStateError(f"{tensor.name!r} was written to while it was synchronised")
+
+    def _run(self) -> None:
+        plan = self._plan
+        report: StateFetched | StateFailed
+        try:
+            if plan.serve:
+                self._engine.state_serve(plan.sync, self._regions)
+            if not plan.fetch:
+                return
+            self._fetch = StateFetch(plan, self._tensors, self._digest.chunks, self._start, self._engine.keep)
+            report = StateFetched(plan.sync, self._fetch.run(self._interrupt.wait))
+            self._complete = True
+        except PCCLError as error:
+            report = StateFailed(plan.sync, clip(str(error)))
+        except MemoryError:
+            report = StateFailed(plan.sync, "out of memory")
+        if not self._interrupt.is_set():
+            try:
+                self._control.state_event(report)
+            except PCCLError:
+                pass  # closed: the caller hears of it by its vote
+
+    def _start(self, donor: bytes, region: int, offset: int, target: Bytes) -> Pending:
+        return self._engine.state_fetch(
+            self._plan.sync, donor, region, offset, target.nbytes, pin(target, True), REQUEST_TIMEOUT_MS
+        )
+
+
+def _regions(tensors: Sequence[TensorInfo], chunks: Sequence[Bytes]) -> list[tuple[Pointer, int]]:
+    """Region 2i is the content of tensor i, region 2i + 1 the list of its chunk hashes."""
+    parts = [part for tensor, hashes in zip(tensors, chunks, strict=True) for part in (tensor.content, hashes)]
+    return [(pin(part, False), part.nbytes) for part in parts]
