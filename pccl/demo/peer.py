@@ -9,13 +9,13 @@ nobody needs the master.
 from __future__ import annotations
 
 import argparse
-import sys
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pccl
 from pccl.demo import digits, mlp
+from pccl.demo.digits import Digits
 from pccl.demo.diloco import Outer, local_steps
 from pccl.fleet import Line, gather
 
@@ -23,12 +23,12 @@ from pccl.fleet import Line, gather
 class Peer:
     """A communicator, the shared state, and what has gone over the wire so far."""
 
-    def __init__(self, comm: pccl.Communicator, line: Line, steps: int, rounds_per_cycle: int) -> None:
+    def __init__(self, comm: pccl.Communicator, line: Line, data: Digits, steps: int, rounds_per_cycle: int) -> None:
         self._comm = comm
         self._line = line
         self._steps = steps
         self._rounds_per_cycle = rounds_per_cycle
-        self._data = digits.load()
+        self._data = data
         self._outer = Outer()
         self._state = pccl.SharedState(
             [pccl.TensorInfo.from_numpy(tensor, name) for name, tensor in self._outer.tensors().items()]
@@ -47,8 +47,8 @@ class Peer:
                 )
                 retries = self._all_reduce(pseudo_gradient, pccl.ReduceOp.AVG)
                 self._outer.step(pseudo_gradient)
-                self._state.revision += 1
                 self._report_round(loss, retries)
+            self._state.revision += 1
             if self._agree_to_finish():
                 break
             self._line.send(kind="joint")
@@ -118,14 +118,15 @@ def main() -> None:
     parser.add_argument("--rounds-per-cycle", type=int, required=True, help="rounds between joint calls")
     options = parser.parse_args()
     line = Line.over_stdio()
+    data = digits.load()  # before it joins: a member that is not ready yet would keep the others waiting
     with pccl.Communicator(options.master) as comm:
         comm.connect()
         line.send(kind="joined", rank=comm.rank, world_size=comm.group_world_size, epoch=comm.epoch)
         gather(comm, options.gather)
-        peer = Peer(comm, line, options.steps, options.rounds_per_cycle)
+        peer = Peer(comm, line, data, options.steps, options.rounds_per_cycle)
         peer.train()
         peer.report_end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -74,8 +74,13 @@ class PlainScreen:
         round_ = min(peer.round for peer in training)
         if round_ // story.script.rounds_per_cycle > self._last_round // story.script.rounds_per_cycle:
             self._last_round = round_
-            for peer in training:
-                self._print("          " + "  ".join(cells(peer)))
+            loss = sum(peer.loss or 0.0 for peer in training) / len(training)
+            sent = max(peer.tx_bytes for peer in training) / 1e6
+            first = training[0]
+            self._print(
+                f"          round {round_:3d}: {len(training)} peers, epoch {first.epoch}, loss {loss:.4f}, "
+                f"{sent:.1f} MB sent by each, state {first.digest}"
+            )
 
     def close(self) -> None:
         """Nothing to put back."""

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from pccl.bench.contenders.contender import Contender, Seat
 from pccl.bench.work import ROOT, Work
 
+# Untyped in some releases of torch, and not the same names in all.
+dist: Any = torch.distributed
+tensor: Any = torch.from_numpy
 HOST = "127.0.0.1"
 # The forms on flat buffers, the newest name first.
 FLAT_CALLS = {
@@ -28,7 +30,7 @@ class Gloo(Contender):
         super().__init__(seat)
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        self._store: dist.TCPStore | None = None
+        self._store: Any = None
 
     def offer(self) -> Any:
         """Rank 0: the port of the store."""
@@ -45,7 +47,7 @@ class Gloo(Contender):
 
     def bind(self, work: Work) -> Callable[[], object]:
         """Gloo reduces and broadcasts in place only: out of place its user copies first, and so do we."""
-        source, target = torch.from_numpy(work.source), torch.from_numpy(work.target)
+        source, target = tensor(work.source), tensor(work.target)
         if work.shape.op == "barrier":
             return self.barrier
         if work.shape.op in FLAT_CALLS:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from pccl.bench.contenders.contender import Contender
@@ -27,13 +28,17 @@ class Mpi(Contender):
         """The upper-case calls, which take buffers as they are."""
         world, source, target = MPI.COMM_WORLD, work.source, work.target
         given = MPI.IN_PLACE if work.shape.in_place else source
-        if work.shape.op == "broadcast" and not work.shape.in_place:
-            return lambda: (target.__setitem__(slice(None), source), world.Bcast(target, ROOT))
+
+        def broadcast() -> None:
+            if not work.shape.in_place:
+                np.copyto(target, source)
+            world.Bcast(target, ROOT)
+
         calls: dict[str, Callable[[], object]] = {
             "all_reduce": lambda: world.Allreduce(given, target),
             "reduce_scatter": lambda: world.Reduce_scatter_block(source, target),
             "all_gather": lambda: world.Allgather(given, target),
-            "broadcast": lambda: world.Bcast(target, ROOT),
+            "broadcast": broadcast,
             "barrier": world.Barrier,
         }
         return calls[work.shape.op]

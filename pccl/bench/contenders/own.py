@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import pccl
 from pccl.bench.contenders.contender import Contender, Seat
 from pccl.bench.work import ROOT, Work
@@ -38,11 +40,17 @@ class Own(Contender):
         """The public calls, as a user writes them."""
         comm, source, target = self._comm, work.source, work.target
         total = pccl.ReduceOp.SUM
+
+        def broadcast() -> None:
+            if not work.shape.in_place:
+                np.copyto(target, source)
+            comm.broadcast(target, ROOT)
+
         calls: dict[str, Callable[[], object]] = {
             "all_reduce": lambda: comm.all_reduce(source, target, op=total),
             "reduce_scatter": lambda: comm.reduce_scatter(source, target, op=total),
             "all_gather": lambda: comm.all_gather(source, target),
-            "broadcast": lambda: comm.broadcast(source, target, root=ROOT),
+            "broadcast": broadcast,
             "barrier": comm.barrier,
         }
         return calls[work.shape.op]
