@@ -201,8 +201,8 @@ typedef enum pccl_operation_state {
 } pccl_operation_state;
 
 /* One line of a report: in `tag`, all operations below `returned_below` have returned success; beyond it
- * `sequence` is in `state`. A tag without open operations gives one line with state RETURNED and
- * sequence = returned_below. Operations never named are NOT_STARTED. */
+ * `sequence` is in `state`. A tag without open operations gives one line that says so: sequence =
+ * returned_below, which is NOT_STARTED. Operations never named are NOT_STARTED too. */
 typedef struct pccl_report_line {
     uint64_t tag;
     uint32_t returned_below;

@@ -78,6 +78,13 @@ static const struct pccl__step *step_of(const struct pccl_operation *op, const s
     return &op->schedule->plan.steps[task->step];
 }
 
+/* The last write of a chunk that belongs to our result: of a reduce_scatter only our own block does. */
+static bool lands_in_result(const struct pccl__exec *exec, const struct pccl_operation *op,
+                            const struct pccl__task *task) {
+    bool ours = op->call.collective != PCCL_REDUCE_SCATTER || step_of(op, task)->chunk == exec->group->position;
+    return op->schedule->last[task->step] && ours;
+}
+
 static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *transfer, uint32_t step, uint32_t segment,
                           const void *data, size_t bytes) {
     *transfer = (struct pccl__transfer){
@@ -118,8 +125,8 @@ static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *
     const struct pccl__step *step = step_of(op, task);
     uint32_t segment = op->slot[task->slot].segment;
     struct piece piece = piece_of(exec, op, step->chunk, segment);
-    bool last = op->schedule->last[task->step];
-    uint8_t *target = last && step->kind == PCCL__COPY ? result_at(exec, op, piece) : NULL;
+    bool direct = step->kind == PCCL__COPY && lands_in_result(exec, op, task);
+    uint8_t *target = direct ? result_at(exec, op, piece) : NULL;
     if (!target) {
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
         if (!target) return PCCL_NO_MEMORY;
@@ -195,7 +202,7 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     uint32_t previous = op->schedule->previous[task->step];
     const void *ours = previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
     const void *theirs = task->transfer.data;
-    void *target = op->schedule->last[task->step] ? (void *)result_at(exec, op, piece) : task->scratch;
+    void *target = lands_in_result(exec, op, task) ? (void *)result_at(exec, op, piece) : task->scratch;
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
     exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
                                                        received_first ? ours : theirs, piece.elements);
