@@ -53,11 +53,19 @@ class Gloo(Contender):
         if work.shape.op in FLAT_CALLS:
             flat = next(getattr(dist, name) for name in FLAT_CALLS[work.shape.op] if hasattr(dist, name))
             return lambda: flat(target, source)
-        reduces = work.shape.op == "all_reduce"
-        call = (lambda: dist.all_reduce(target)) if reduces else (lambda: dist.broadcast(target, ROOT))
-        if work.shape.in_place:
-            return call
-        return lambda: (target.copy_(source), call())
+        in_place = work.shape.in_place
+
+        def all_reduce() -> None:
+            if not in_place:
+                target.copy_(source)
+            dist.all_reduce(target)
+
+        def broadcast() -> None:
+            if not in_place:
+                target.copy_(source)
+            dist.broadcast(target, ROOT)
+
+        return all_reduce if work.shape.op == "all_reduce" else broadcast
 
     def barrier(self) -> None:
         """Gloo's own."""
