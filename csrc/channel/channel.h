@@ -117,7 +117,7 @@ struct pccl__channel_ops {
     void (*cancel)(struct pccl__channel *, struct pccl__transfer *, pccl_status why);
     /* No receive of this operation (epoch, tag, sequence of the key) will be posted any more: what arrived early for it
      * is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the epoch. The
-     * owner discards at most PCCL__DISCARD_MAX operations per epoch. Errors: NO_MEMORY. */
+     * owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID (more). */
     pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
     /* Sets the current epoch; kept frames of older ones are dropped. */
     void (*expect)(struct pccl__channel *, uint64_t epoch);

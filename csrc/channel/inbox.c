@@ -26,7 +26,13 @@ static struct list *bucket(struct list *buckets, const struct pccl__key *key) {
 }
 
 static bool stale(const struct pccl__inbox *inbox, const struct pccl__key *key) {
-    return key->epoch != 0 && key->epoch < inbox->epoch;
+    if (key->epoch != 0 && key->epoch < inbox->epoch) return true;
+    for (uint32_t i = 0; i < inbox->discarded_count; i++) {
+        const struct pccl__key *discarded = &inbox->discarded[i];
+        if (discarded->epoch == key->epoch && discarded->tag == key->tag && discarded->sequence == key->sequence)
+            return true;
+    }
+    return false;
 }
 
 static struct pccl__transfer *find_posted(struct pccl__inbox *inbox, const struct pccl__key *key) {
@@ -287,9 +293,8 @@ void pccl__inbox_cancel(struct pccl__inbox *inbox, struct pccl__transfer *transf
     if (transfer->state == PCCL__POSTED) complete(inbox, transfer, why);
 }
 
-void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch) {
-    CHECK(epoch >= inbox->epoch);
-    inbox->epoch = epoch;
+/* What arrived early and is stale now goes; so do the rest of its landings. */
+static void forget_stale(struct pccl__inbox *inbox) {
     for (struct list *node = inbox->all_kept.next, *next; node != &inbox->all_kept; node = next) {
         next = node->next;
         struct pccl__early *early = LIST_ENTRY(node, struct pccl__early, all_link);
@@ -299,6 +304,20 @@ void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch) {
         struct pccl__landing *landing = LIST_ENTRY(node, struct pccl__landing, link);
         if (stale(inbox, &landing->key)) landing->transfer = NULL;
     }
+}
+
+pccl_status pccl__inbox_discard(struct pccl__inbox *inbox, const struct pccl__key *key) {
+    if (inbox->discarded_count == PCCL__DISCARD_MAX) return PCCL_INVALID;
+    inbox->discarded[inbox->discarded_count++] = *key;
+    forget_stale(inbox);
+    return PCCL_OK;
+}
+
+void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch) {
+    CHECK(epoch >= inbox->epoch);
+    inbox->epoch = epoch;
+    inbox->discarded_count = 0; /* all of older epochs */
+    forget_stale(inbox);
 }
 
 void pccl__inbox_fail(struct pccl__inbox *inbox, pccl_status why) {

@@ -50,6 +50,8 @@ struct pccl__inbox {
     uint64_t held_bytes;     /* in kept buffers, at most PCCL__EAGER_WINDOW */
     uint64_t released_bytes; /* for WINDOW frames; never falls */
     uint32_t kept_count;
+    struct pccl__key discarded[PCCL__DISCARD_MAX]; /* operations of `epoch`: as good as stale */
+    uint32_t discarded_count;
 };
 
 struct pccl__early;
@@ -102,6 +104,8 @@ void pccl__landing_drop(struct pccl__landing *landing);
 
 /* A posted receive completes with `why`, its landings go nowhere. Harmless when it already completed. */
 void pccl__inbox_cancel(struct pccl__inbox *inbox, struct pccl__transfer *transfer, pccl_status why);
+/* As channel.h: nothing of this operation will be received any more in its epoch. Errors: INVALID (too many). */
+pccl_status pccl__inbox_discard(struct pccl__inbox *inbox, const struct pccl__key *key);
 /* Sets the epoch, drops what older ones left behind; posted receives of older epochs stay posted but get nothing. */
 void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch);
 /* Break, close, free: every posted receive completes with `why`, landings go nowhere, kept memory is freed. */

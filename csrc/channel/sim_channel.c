@@ -318,6 +318,11 @@ static void sim_cancel(struct pccl__channel *base, struct pccl__transfer *transf
     send_complete(channel, transfer, why);
 }
 
+static pccl_status sim_discard(struct pccl__channel *base, const struct pccl__key *key) {
+    base->ready = true; /* the window may have to be announced */
+    return pccl__inbox_discard(&cast(base)->inbox, key);
+}
+
 static void sim_expect(struct pccl__channel *base, uint64_t epoch) {
     struct sim_channel *channel = cast(base);
     pccl__inbox_expect(&channel->inbox, epoch);
@@ -367,6 +372,7 @@ const struct pccl__channel_ops pccl__sim_channel_ops = {
     .post_recv = sim_post_recv,
     .post_notice = sim_post_notice,
     .cancel = sim_cancel,
+    .discard = sim_discard,
     .expect = sim_expect,
     .progress = sim_progress,
     .close = sim_close,

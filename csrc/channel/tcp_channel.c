@@ -170,6 +170,11 @@ static void cancel(struct pccl__channel *base, struct pccl__transfer *transfer, 
     pccl__tcp_forsake(channel, transfer);
 }
 
+static pccl_status discard(struct pccl__channel *base, const struct pccl__key *key) {
+    base->ready = true; /* the window may have to be announced */
+    return pccl__inbox_discard(&tcp_channel_of(base)->inbox, key);
+}
+
 static void expect(struct pccl__channel *base, uint64_t epoch) {
     struct tcp_channel *channel = tcp_channel_of(base);
     pccl__inbox_expect(&channel->inbox, epoch);
@@ -198,7 +203,9 @@ static void acknowledgements_fall_due(struct tcp_channel *channel) {
 static bool has_work(const struct tcp_channel *channel) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         const struct tcp_stripe *stripe = channel->stripes[i];
-        if (stripe && stripe->state == TCP_STRIPE_UP && (stripe->readable || stripe->ack_due)) return true;
+        if (!stripe || stripe->state != TCP_STRIPE_UP) continue;
+        /* A full socket will report itself; being called before that would not help. */
+        if (stripe->readable || (stripe->ack_due && stripe->writable)) return true;
     }
     return false;
 }
@@ -259,6 +266,7 @@ static const struct pccl__channel_ops operations = {
     .post_recv = post_recv,
     .post_notice = post_notice,
     .cancel = cancel,
+    .discard = discard,
     .expect = expect,
     .progress = progress,
     .close = close_channel,

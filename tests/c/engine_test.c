@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_test.c - engines over real TCP, through pccl.h alone: several peers in one process, a thread each. What the
+ * single-threaded core cannot show: locks, hand-over between callers and the background thread, events, descriptors.
+ */
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "check.h"
+#include "pccl.h"
+
+enum { PEERS = 4, ROUNDS = 300 };
+
+struct world {
+    pccl_engine *engine[PEERS];
+    pccl_member members[PEERS];
+    uint32_t size;
+    uint64_t epoch;
+};
+
+struct worker {
+    struct world *world;
+    uint32_t rank, thread;
+};
+
+static int open_descriptors(void) {
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (readdir(directory)) count++;
+    closedir(directory);
+    return count;
+}
+
+static void install(struct world *w, uint32_t size, const pccl_operation_name *commits, uint32_t commits_count) {
+    w->epoch++;
+    w->size = size;
+    for (uint32_t rank = 0; rank < size; rank++) {
+        pccl_view view = {.epoch = w->epoch, .size = size, .rank = rank, .members = w->members, .commits = commits,
+                          .commits_count = commits_count, .cause = PCCL_PEER_LOST, .cause_text = "rank 3 was lost"};
+        pccl_error error;
+        EXPECT(pccl_engine_install(w->engine[rank], &view, &error) == PCCL_OK, "%s", error.message);
+    }
+}
+
+static void make(struct world *w, uint32_t size, uint32_t stripes) {
+    *w = (struct world){.size = size};
+    for (uint32_t rank = 0; rank < size; rank++) {
+        pccl_options options = {.stripes = stripes, .host_id = 7, .run_secret = {1, 2, 3}};
+        options.id.bytes[0] = (uint8_t)(rank + 1);
+        pccl_error error;
+        EXPECT(pccl_engine_new(&options, &w->engine[rank], &error) == PCCL_OK, "%s", error.message);
+        w->members[rank] = (pccl_member){.id = options.id, .address = "127.0.0.1", .host_id = 7,
+                                         .port = pccl_engine_port(w->engine[rank])};
+    }
+    install(w, size, NULL, 0);
+}
+
+static void destroy(struct world *w, uint32_t size) {
+    for (uint32_t rank = 0; rank < size; rank++) pccl_engine_free(w->engine[rank]);
+}
+
+static void together(struct world *w, uint32_t workers, void *(*body)(void *)) {
+    pthread_t threads[2 * PEERS];
+    struct worker worker[2 * PEERS];
+    for (uint32_t i = 0; i < workers; i++) {
+        worker[i] = (struct worker){w, i % w->size, i / w->size};
+        EXPECT(pthread_create(&threads[i], NULL, body, &worker[i]) == 0, "thread");
+    }
+    for (uint32_t i = 0; i < workers; i++) pthread_join(threads[i], NULL);
+}
+
+/* ---------------------------------------------------------------- exact results */
+
+static float part(uint32_t rank, uint32_t round, size_t i) { return (float)((rank * 5 + round + i * 3) % 17); }
+
+static void reduce_once(struct worker *me, uint32_t round, uint64_t count, bool async) {
+    struct world *w = me->world;
+    float *data = malloc(count * sizeof *data + 1);
+    for (size_t i = 0; i < count; i++) data[i] = part(me->rank, round, i);
+    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = count, .tag = me->thread,
+                      .input = data, .output = data};
+    pccl_operation *op = NULL;
+    pccl_info info;
+    pccl_error error;
+    pccl_status status = async ? pccl_start(w->engine[me->rank], &call, &op, &error)
+                               : pccl_run(w->engine[me->rank], &call, -1, &op, &info, &error);
+    if (async && status == PCCL_OK) status = pccl_wait(op, -1, &info, &error);
+    EXPECT(status == PCCL_OK, "%s", error.message);
+    EXPECT(async || op == NULL, "pccl_run keeps no handle");
+    pccl_operation_free(op);
+    EXPECT(info.world_size == w->size && info.rank == me->rank, "info");
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (uint32_t rank = 0; rank < w->size; rank++) sum += part(rank, round, i);
+        EXPECT(data[i] == sum, "rank %u round %u element %zu of %zu: %g, not %g", me->rank, round, i, (size_t)count,
+               (double)data[i], (double)sum);
+    }
+    free(data);
+}
+
+static void *reduce_many(void *argument) {
+    struct worker *me = argument;
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        reduce_once(me, round, round % 10 == 9 ? 100000 + round : round, (round + me->rank) % 3 == 0);
+    return NULL;
+}
+
+static void *reduce_big(void *argument) {
+    reduce_once(argument, 1, 3000001, false);
+    return NULL;
+}
+
+static void test_results(uint32_t size, uint32_t stripes) {
+    struct world w;
+    make(&w, size, stripes);
+    together(&w, 2 * size, reduce_many); /* two threads per peer, a tag each */
+    together(&w, size, reduce_big);
+    destroy(&w, size);
+}
+
+/* ---------------------------------------------------------------- a peer goes */
+
+static void wait_for_event(pccl_engine *engine, pccl_event_kind kind, pccl_event *event) {
+    for (;;) {
+        struct pollfd fd = {.fd = pccl_engine_event_fd(engine), .events = POLLIN};
+        EXPECT(poll(&fd, 1, 20000) == 1, "no event of kind %d came", (int)kind);
+        while (pccl_engine_next_event(engine, event))
+            if (event->kind == kind) return;
+    }
+}
+
+static void test_loss(void) {
+    struct world w;
+    make(&w, PEERS, 2);
+    enum { COUNT = 500000 };
+    static float data[PEERS][COUNT];
+    pccl_operation *op[PEERS] = {NULL};
+    pccl_error error;
+    for (uint32_t rank = 0; rank < PEERS - 1; rank++) {
+        for (size_t i = 0; i < COUNT; i++) data[rank][i] = part(rank, 0, i);
+        pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = COUNT, .input = data[rank],
+                          .output = data[rank], .flags = PCCL_NOTIFY, .token = 40 + rank};
+        EXPECT(pccl_start(w.engine[rank], &call, &op[rank], &error) == PCCL_OK, "%s", error.message);
+    }
+    EXPECT(pccl_wait(op[0], 50, NULL, &error) == PCCL_PENDING, "nobody can finish without rank 3");
+    EXPECT(pccl_engine_pending(w.engine[0]) == 1, "one operation is open");
+    pccl_engine_free(w.engine[PEERS - 1]);
+    pccl_event event;
+    for (uint32_t rank = 0; rank < PEERS - 1; rank++) {
+        wait_for_event(w.engine[rank], PCCL_EVENT_FROZEN, &event);
+        pccl_report_line line;
+        size_t lines;
+        EXPECT(pccl_engine_report(w.engine[rank], w.epoch, &line, 1, &lines) == PCCL_OK && lines == 1, "report");
+        EXPECT(line.state == PCCL_DATA_PHASE && line.sequence == 0, "state %d", (int)line.state);
+        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){0, 0}) == 1, "started");
+        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){0, 1}) == 0, "not started");
+    }
+    install(&w, PEERS - 1, NULL, 0);
+    for (uint32_t rank = 0; rank < PEERS - 1; rank++) {
+        EXPECT(pccl_wait(op[rank], -1, NULL, &error) == PCCL_PEER_LOST, "%s", error.message);
+        EXPECT(strstr(error.message, "rank 3 was lost") && strstr(error.message, "all_reduce"), "%s", error.message);
+        for (size_t i = 0; i < COUNT; i++) EXPECT(data[rank][i] == part(rank, 0, i), "input changed");
+        wait_for_event(w.engine[rank], PCCL_EVENT_DONE, &event);
+        EXPECT(event.token == 40 + rank && event.reason == PCCL_PEER_LOST, "token");
+        pccl_operation_free(op[rank]);
+    }
+    together(&w, PEERS - 1, reduce_big);
+    destroy(&w, PEERS - 1);
+}
+
+/* ---------------------------------------------------------------- mismatch, state, refusals */
+
+static void test_mismatch(void) {
+    struct world w;
+    make(&w, 3, 1);
+    static float data[3][100000];
+    pccl_operation *op[3];
+    pccl_error error;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        pccl_call call = {.collective = rank == 2 ? PCCL_BROADCAST : PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32,
+                          .count = rank == 1 ? 100000 : 99999, .input = data[rank], .output = data[rank], .root = 2};
+        EXPECT(pccl_start(w.engine[rank], &call, &op[rank], &error) == PCCL_OK, "%s", error.message);
+    }
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        EXPECT(pccl_wait(op[rank], 20000, NULL, &error) == PCCL_MISMATCH, "rank %u: %s", rank, error.message);
+        EXPECT(strstr(error.message, "rank ") && strstr(error.message, "float32["), "%s", error.message);
+        pccl_operation_free(op[rank]);
+    }
+    together(&w, 3, reduce_big); /* the next one works */
+    destroy(&w, 3);
+}
+
+static void test_state(void) {
+    struct world w;
+    make(&w, 2, 1);
+    static uint8_t served[3000000], fetched[3000000];
+    for (size_t i = 0; i < sizeof served; i++) served[i] = (uint8_t)(i * 7 + i / 1000);
+    pccl_operation *early, *late, *outside;
+    pccl_error error;
+    pccl_region region = {served, sizeof served};
+    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, 1000, 10, fetched, 0, &early, &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_wait(early, 20, NULL, &error) == PCCL_PENDING, "nobody serves it yet");
+    EXPECT(pccl_state_serve(w.engine[1], 9, &region, 1, &error) == PCCL_OK, "serve");
+    EXPECT(pccl_state_serve(w.engine[1], 9, &region, 1, &error) == PCCL_INVALID, "served twice");
+    EXPECT(pccl_wait(early, 20000, NULL, &error) == PCCL_OK && !memcmp(fetched, served + 1000, 10), "%s", error.message);
+    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, 0, sizeof served, fetched, 0, &late, &error) == PCCL_OK,
+           "fetch");
+    EXPECT(pccl_wait(late, 20000, NULL, &error) == PCCL_OK && !memcmp(fetched, served, sizeof served), "%s",
+           error.message);
+    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, sizeof served, 1, fetched, 0, &outside, &error) == PCCL_OK,
+           "fetch");
+    EXPECT(pccl_wait(outside, 20000, NULL, &error) == PCCL_INVALID, "%s", error.message);
+    pccl_state_stop(w.engine[1], 9);
+    pccl_operation_free(early);
+    pccl_operation_free(late);
+    destroy(&w, 2);
+    pccl_operation_free(outside); /* may outlive the engine */
+}
+
+static void test_refusals(void) {
+    struct world w;
+    make(&w, 1, 1);
+    float x[4] = {0}, y[8];
+    pccl_operation *op;
+    pccl_error error;
+    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = 4, .input = x, .output = y};
+    EXPECT(pccl_run(w.engine[0], &call, -1, &op, NULL, &error) == PCCL_TOO_FEW_PEERS, "%s", error.message);
+    call.output = x + 1;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_INVALID && strstr(error.message, "overlap"), "%s",
+           error.message);
+    call.output = NULL;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_INVALID, "NULL output");
+    call.output = y;
+    call.dtype = (pccl_dtype)99;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_INVALID, "dtype");
+    call.dtype = PCCL_FLOAT32;
+    call.algorithm = PCCL_CHAIN;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_INVALID, "algorithm");
+    call.algorithm = PCCL_AUTO;
+    call.count = UINT64_MAX / 2;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_INVALID, "count");
+    call.count = 4;
+    pccl_engine_halt(w.engine[0], PCCL_EXPELLED, "expelled for a test");
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_EXPELLED && strstr(error.message, "for a test"), "%s",
+           error.message);
+    pccl_view stale = {.epoch = 1, .size = 1, .members = w.members};
+    EXPECT(pccl_engine_install(w.engine[0], &stale, &error) == PCCL_INVALID, "stale view");
+    destroy(&w, 1);
+}
+
+int main(void) {
+    int descriptors = open_descriptors();
+    test_results(2, 1);
+    test_results(4, 3);
+    test_loss();
+    test_mismatch();
+    test_state();
+    test_refusals();
+    EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
+    FINISH();
+}
