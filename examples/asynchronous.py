@@ -16,12 +16,11 @@ import pccl
 LAYERS = 8
 
 
-async def reduce_layer(comm: pccl.Communicator, layer: int, gradient: np.ndarray) -> None:
+async def reduce_layer(comm: pccl.Communicator, layer: int, gradient: np.ndarray) -> pccl.ReduceInfo:
     """Operations in flight at once need tags of their own: those of one tag are matched in call order."""
     while True:
         try:
-            await comm.all_reduce_async(gradient, op=pccl.ReduceOp.AVG, tag=layer)
-            return
+            return await comm.all_reduce_async(gradient, op=pccl.ReduceOp.AVG, tag=layer)
         except pccl.PeerLost:
             continue
 
@@ -39,10 +38,11 @@ async def run(comm: pccl.Communicator) -> None:
     gradients = [np.full(1 << 18, layer + 1, np.float32) for layer in range(LAYERS)]
     stop = asyncio.Event()
     other = asyncio.create_task(count_ticks(stop))
-    await asyncio.gather(*(reduce_layer(comm, layer, gradient) for layer, gradient in enumerate(gradients)))
+    infos = await asyncio.gather(*(reduce_layer(comm, layer, gradient) for layer, gradient in enumerate(gradients)))
     stop.set()
     assert all((gradient == layer + 1).all() for layer, gradient in enumerate(gradients))
-    print(f"{LAYERS} layers averaged over {comm.world_size} peers; {await other} turns of the event loop meanwhile")
+    peers = {info.world_size for info in infos}
+    print(f"{LAYERS} layers averaged over {peers} peers; {await other} turns of the event loop meanwhile")
 
 
 def main(master: str) -> None:

@@ -56,7 +56,7 @@ class Crew:
         self.answers("ready", serials)
         return serials
 
-    def tell(self, serials: list[int], **command: Any) -> None:
+    def tell(self, serials: list[int], /, **command: Any) -> None:
         """The same command for several peers."""
         for serial in serials:
             self.peers[serial].tell(**command)

@@ -33,11 +33,12 @@ class Tally:
 
     def add(self, outcomes: list[list[list[int]]], killed_ns: int, before: int) -> None:
         """`outcomes` of all survivors. Raises Failed on a split verdict."""
-        successes = [[size for size, _ in calls if size] for calls in outcomes]
+        successes = [[size for size, *_ in calls if size] for calls in outcomes]
         if any(sizes != successes[0] for sizes in successes):
             raise Failed(f"a split verdict: the survivors' calls succeeded with {successes} members")
         verdicts = [
-            [at_ns for size, at_ns in calls if at_ns > killed_ns and size in (0, before)][:1] for calls in outcomes
+            [end_ns for size, _, end_ns in calls if end_ns > killed_ns and size in (0, before)][:1]
+            for calls in outcomes
         ]
         if any(not found for found in verdicts):
             self.between += 1
@@ -47,7 +48,7 @@ class Tally:
             self.committed += 1
         else:
             self.aborted += 1
-            self.retry_ms.append((max(calls[-1][1] for calls in outcomes) - killed_ns) / 1e6)
+            self.retry_ms.append((max(calls[-1][2] for calls in outcomes) - killed_ns) / 1e6)
 
 
 def show(name: str, tally: Tally) -> None:
@@ -70,10 +71,9 @@ def operation_s(crew: Crew) -> float:
     for step in range(WARM_UP):
         crew.tell(crew.serials, do="reduce", step=step, serials=crew.serials, until=len(crew.peers), in_place=False)
         crew.answers("started", crew.serials)
-        begin = time.monotonic()
-        crew.answers("outcomes", crew.serials)
-        times.append(time.monotonic() - begin)
-    return statistics.median(times)
+        calls = [outcomes[0] for outcomes in crew.answers("outcomes", crew.serials).values()]
+        times.append(max(end_ns for *_, end_ns in calls) - max(begin_ns for _, begin_ns, _ in calls))
+    return statistics.median(times) / 1e9
 
 
 def kill_once(crew: Crew, step: int, in_place: bool, chance: random.Random, span_s: float, tally: Tally) -> None:

@@ -62,19 +62,20 @@ class Reducer:
     def do_reduce(self, command: Message) -> None:
         """All-reduces until a result of `until` members is there; PeerLost is answered by calling again, at once.
 
-        Reports `outcomes`: (world size, 0 where a peer was lost; when, monotonic ns) of each call, in order.
+        Reports `outcomes`: of each call, in order, (world size, 0 where a peer was lost; begin and end, monotonic ns).
         """
-        outcomes: list[tuple[int, int]] = []
+        outcomes: list[tuple[int, int, int]] = []
         serials = command["serials"]
         self._fill(command["step"])
         self._result = self._source if command["in_place"] else self._other
         self._line.send(started=True)
         while not outcomes or outcomes[-1][0] != command["until"]:
+            begin_ns = time.monotonic_ns()
             try:
                 world_size = self._comm.all_reduce(self._source, self._result, op=pccl.ReduceOp.SUM).world_size
             except pccl.PeerLost:
                 world_size = 0
-            outcomes.append((world_size, time.monotonic_ns()))
+            outcomes.append((world_size, begin_ns, time.monotonic_ns()))
             if world_size == len(serials):
                 if not self._is_right(command["step"], serials):
                     self._line.send(wrong=f"step {command['step']} with all members")
