@@ -9,8 +9,8 @@
 
 #include "kernel/element.h"
 
+#define F16_LANES 8
 typedef __m256 f16_vector;
-enum { F16_LANES = 8 };
 static inline f16_vector f16_vector_load(const void *from) { return _mm256_cvtph_ps(_mm_loadu_si128(from)); }
 static inline void f16_vector_store(void *to, f16_vector value) {
     __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(F32_NAN)); /* converts to F16_NAN */

@@ -9,8 +9,8 @@
 
 #include "kernel/element.h"
 
+#define F16_LANES 16
 typedef __m512 f16_vector;
-enum { F16_LANES = 16 };
 static inline f16_vector f16_vector_load(const void *from) { return _mm512_cvtph_ps(_mm256_loadu_si256(from)); }
 static inline void f16_vector_store(void *to, f16_vector value) {
     __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(F32_NAN)); /* converts to F16_NAN */

@@ -40,33 +40,42 @@ static inline uint64_t f64_store(double value) {
     return value != value ? F64_NAN : bits;
 }
 
-/* bfloat16 is the upper half of a float. */
-static inline float bf16_load(uint16_t bits) { return f32_load((uint32_t)bits << 16); }
+/* bfloat16 is the upper half of a float; here two of them are in 32 bits. */
+static inline float bf16_low(uint32_t pair) { return f32_load(pair << 16); }
+static inline float bf16_high(uint32_t pair) { return f32_load(pair & 0xffff0000); }
 
-static inline uint16_t bf16_store(float value) {
+/* Rounded, in the upper half; the lower one is left over. A carry out of the fraction goes into the exponent, and from
+ * the largest value to infinity: as it should. */
+static inline uint32_t bf16_round(float value) {
     uint32_t bits = f32_raw(value);
-    /* A carry out of the fraction goes into the exponent, and from the largest to infinity: as it should. */
-    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (uint16_t)(value != value ? (uint32_t)BF16_NAN : rounded);
+    return value != value ? (uint32_t)BF16_NAN << 16 : bits + 0x7fff + (bits >> 16 & 1);
 }
 
-/* float16 has 5 bits of exponent (bias 15) and 10 of fraction; float has 8 (bias 127) and 23. */
+static inline uint32_t bf16_store_pair(float low, float high) {
+    return bf16_round(low) >> 16 | (bf16_round(high) & 0xffff0000);
+}
+
+/* float16 has 5 bits of exponent (bias 15) and 10 of fraction; float has 8 (bias 127) and 23. Moving the bits is right
+ * but for the bias: an exact multiplication, also for subnormals. Infinity and NaN keep the largest exponent. */
 static inline float f16_load(uint16_t bits) {
     uint32_t sign = (uint32_t)(bits & 0x8000) << 16, magnitude = bits & 0x7fffu;
-    uint32_t normal = (magnitude << 13) + ((127 - 15) << 23);
-    uint32_t special = (magnitude << 13) | 0x7f800000; /* infinity, NaN */
-    uint32_t subnormal = f32_raw((float)(int32_t)magnitude * 0x1p-24f); /* exact; also zero */
-    return f32_load(sign | (magnitude < 0x0400 ? subnormal : magnitude < 0x7c00 ? normal : special));
+    uint32_t largest = magnitude >= 0x7c00 ? 0x7f800000 : 0;
+    return f32_load(sign | largest | f32_raw(f32_load(magnitude << 13) * 0x1p112f));
 }
 
+/* The FPU rounds for us: a number 2^13 times as large as the power of two below `value` (2^-14 for subnormals) has its
+ * last place where float16 has it, so their sum ends with the fraction that float16 wants. A carry out of it goes into
+ * the exponent, and from the largest value to infinity: as it should. */
 static inline uint16_t f16_store(float value) {
-    uint32_t sign = f32_raw(value) >> 16 & 0x8000, magnitude = f32_raw(value) & 0x7fffffff;
-    uint32_t normal = (magnitude - ((127 - 15) << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-    /* Below 2^-14 the FPU rounds for us: the last place of numbers in [0.5, 1) is 2^-24, float16's smallest. */
-    uint32_t subnormal = f32_raw(f32_load(magnitude) + 0.5f) - f32_raw(0.5f);
-    uint32_t finite = magnitude < (127 - 14) << 23 ? subnormal : normal;
-    uint32_t rounded = sign | (magnitude < 0x477ff000 ? finite : 0x7c00); /* 65520 and more round to infinity */
-    return (uint16_t)(value != value ? (uint32_t)F16_NAN : rounded);
+    const int32_t smallest = (127 - 14) << 23, beyond = (127 + 16) << 23;
+    int32_t magnitude = (int32_t)(f32_raw(value) & 0x7fffffff);
+    int32_t bounded = magnitude < beyond ? magnitude : beyond; /* becomes infinity */
+    int32_t power = bounded & 0x7f800000;
+    int32_t exponent = power > smallest ? power : smallest;
+    uint32_t large = (uint32_t)exponent + (13 << 23);
+    uint32_t fraction = f32_raw(f32_load((uint32_t)bounded) + f32_load(large)) - large;
+    uint32_t rounded = fraction + ((uint32_t)(exponent - smallest) >> 13);
+    return (uint16_t)(rounded | (value != value ? (uint32_t)F16_NAN : f32_raw(value) >> 16 & 0x8000));
 }
 
 /* MIN and MAX never leave the integers: without the sign, bits above those of infinity are a NaN; and bits are in the

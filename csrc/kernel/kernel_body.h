@@ -3,8 +3,10 @@
  * kernel_body.h - all reduce and divide kernels of one CPU level. Included once by each level's file, which is compiled
  * for that level: the loops are written so that the compiler turns them into that level's vector instructions.
  *
- * Only float16 needs instructions that compilers do not find by themselves. A level defines, before including this:
- *   f16_vector                     F16_LANES floats; + * / work on it element by element
+ * Only float16 has instructions that compilers do not find by themselves. A level that wants them defines, before
+ * including this:
+ *   F16_LANES                      how many float16 are converted at once
+ *   f16_vector                     as many floats; + * / work on it element by element
  *   f16_vector_load(from)          F16_LANES float16 become floats
  *   f16_vector_store(to, vector)   the inverse; rounded as f16_store does, F16_NAN for every NaN
  */
@@ -82,21 +84,51 @@ DIVIDE(divide_i64, any_i64, int64_t, a / d)
 DIVIDE(divide_u64, any_u64, uint64_t, a / d)
 
 /* Floats are loaded and stored as bits, see element.h. */
-#define FLOATS(DTYPE, TYPE)                                                           \
+#define FLOAT_ORDERS(DTYPE, TYPE)                        \
+    REDUCE(min_##DTYPE, TYPE, DTYPE##_min(a, b))         \
+    REDUCE(max_##DTYPE, TYPE, DTYPE##_max(a, b))
+FLOAT_ORDERS(f16, any_u16)
+FLOAT_ORDERS(bf16, any_u16)
+FLOAT_ORDERS(f32, any_u32)
+FLOAT_ORDERS(f64, any_u64)
+
+#define FLOATS(DTYPE, TYPE, COMPUTE)                                                  \
     REDUCE(sum_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) + DTYPE##_load(b)))       \
     REDUCE(prod_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) * DTYPE##_load(b)))      \
-    REDUCE(min_##DTYPE, TYPE, DTYPE##_min(a, b))                                      \
-    REDUCE(max_##DTYPE, TYPE, DTYPE##_max(a, b))
-FLOATS(bf16, any_u16)
-FLOATS(f32, any_u32)
-FLOATS(f64, any_u64)
-DIVIDE(divide_bf16, any_u16, float, bf16_store(bf16_load(a) / d))
-DIVIDE(divide_f32, any_u32, float, f32_store(f32_load(a) / d))
-DIVIDE(divide_f64, any_u64, double, f64_store(f64_load(a) / d))
+    DIVIDE(divide_##DTYPE, TYPE, COMPUTE, DTYPE##_store(DTYPE##_load(a) / d))
+FLOATS(f32, any_u32, float)
+FLOATS(f64, any_u64, double)
 
-REDUCE(min_f16, any_u16, f16_min(a, b))
-REDUCE(max_f16, any_u16, f16_max(a, b))
+/* bfloat16 goes in pairs: both halves of 32 bits become floats in place, without the moves between vectors that
+ * widening needs. A last one is the low half of a pair of its own. */
+#define BF16_REDUCE(NAME, OP)                                                                                      \
+    REDUCE(NAME##_pairs, any_u32, bf16_store_pair(bf16_low(a) OP bf16_low(b), bf16_high(a) OP bf16_high(b)))       \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {                            \
+        NAME##_pairs(target, left, right, count / 2);                                                              \
+        if (count % 2) {                                                                                           \
+            any_u16 *t = (any_u16 *)target + count - 1;                                                            \
+            uint32_t a = ((const any_u16 *)left)[count - 1], b = ((const any_u16 *)right)[count - 1];              \
+            NAME##_pairs(&a, &a, &b, 1);                                                                           \
+            *t = (uint16_t)a;                                                                                      \
+        }                                                                                                          \
+    }
+BF16_REDUCE(sum_bf16, +)
+BF16_REDUCE(prod_bf16, *)
 
+DIVIDE(divide_bf16_pairs, any_u32, float, bf16_store_pair(bf16_low(a) / d, bf16_high(a) / d))
+static void divide_bf16(void *target, uint32_t divisor, size_t count) {
+    divide_bf16_pairs(target, divisor, count / 2);
+    if (count % 2) {
+        any_u16 *t = (any_u16 *)target + count - 1;
+        uint32_t a = *t;
+        divide_bf16_pairs(&a, divisor, 1);
+        *t = (uint16_t)a;
+    }
+}
+
+#ifndef F16_LANES
+FLOATS(f16, any_u16, float)
+#else
 /* As REDUCE and DIVIDE: whole vectors, then the rest one by one. */
 #define F16_REDUCE(NAME, OP)                                                                    \
     static void NAME(void *target, const void *left, const void *right, size_t count) {         \
@@ -124,6 +156,7 @@ static void divide_f16(void *target, uint32_t divisor, size_t count) {
         t[i] = f16_store(f16_load(t[i]) / d);
     fp_env_leave(modes);
 }
+#endif
 
 /* SUM and PROD that wrap around are the same for signed and unsigned. */
 static void kernels_fill(struct pccl__kernels *kernels, const char *level) {

@@ -9,8 +9,8 @@
 
 #include "kernel/element.h"
 
+#define F16_LANES 4
 typedef float32x4_t f16_vector;
-enum { F16_LANES = 4 };
 static inline f16_vector f16_vector_load(const void *from) {
     uint16x4_t bits = vreinterpret_u16_u8(vld1_u8(from));
     return vcvt_f32_f16(vreinterpret_f16_u16(bits));
