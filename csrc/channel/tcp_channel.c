@@ -114,6 +114,7 @@ static pccl_status post_send(struct pccl__channel *base, struct pccl__transfer *
         break;
     case PCCL__WAY_OFFER:
         frame->header.kind = TCP_OFFER;
+        transfer->flags |= TCP_TRANSFER_OFFERED;
         pccl__tcp_queue_control(channel, frame);
         list_push_back(&channel->offered, &transfer->link);
         break;

@@ -21,6 +21,8 @@
 #include "channel/tcp_socket.h"
 #include "channel/tcp_stripe.h"
 
+enum { TCP_TRANSFER_OFFERED = 1 /* in transfer.flags of a send: its data carry TCP_FLAG_OFFERED */ };
+
 struct tcp_transport {
     struct pccl__transport base;
     struct pccl__poll *poll;

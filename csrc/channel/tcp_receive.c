@@ -35,6 +35,7 @@ bool pccl__tcp_arriving(struct tcp_channel *channel, struct tcp_stripe *stripe) 
         .offset = header->offset,
         .payload_bytes = header->payload_bytes,
         .eager = header->flags & TCP_FLAG_EAGER,
+        .offered = header->flags & TCP_FLAG_OFFERED,
     };
     pccl_status status = pccl__inbox_land(&channel->inbox, &arrival, &stripe->landing);
     if (status == PCCL_OK) return true;

@@ -46,6 +46,7 @@ static struct tcp_frame *cut_frame(struct tcp_channel *channel) {
     frame->header.bytes = transfer->bytes;
     frame->header.offset = transfer->moved;
     frame->header.payload_bytes = bytes;
+    if (transfer->flags & TCP_TRANSFER_OFFERED) frame->header.flags |= TCP_FLAG_OFFERED;
     transfer->moved += bytes;
     if (transfer->moved == transfer->bytes) {
         list_remove(&transfer->link);

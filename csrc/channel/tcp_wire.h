@@ -33,7 +33,11 @@ enum tcp_kind {
     TCP_KIND_END
 };
 
-enum { TCP_FLAG_EAGER = 1, TCP_FLAG_CHECKED = 2 /* payload_crc holds the payload's CRC32C */ };
+enum {
+    TCP_FLAG_EAGER = 1,
+    TCP_FLAG_CHECKED = 2, /* payload_crc holds the payload's CRC32C */
+    TCP_FLAG_OFFERED = 4  /* an OFFER of this transfer was sent, and may come later on another stripe */
+};
 
 struct tcp_header {
     uint64_t ack;         /* DATA frames received on this stripe */

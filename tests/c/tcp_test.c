@@ -40,6 +40,7 @@ static void make(struct pair *pair, uint64_t seed) {
                                             .run_secret = {(uint8_t)seed, 7},
                                             .listen_address = setup->address,
                                             .stripes = setup->stripes,
+                                            .connect_timeout_ms = 2000, /* a case waits for it */
                                             .checksum = setup->checksum,
                                             .host_id = 5};
         pccl_error error;
@@ -63,21 +64,21 @@ static uint64_t now(struct pair *pair) {
     return clock_now_ns();
 }
 
-/* Small socket buffers, so that a transfer of bulk_bytes fills them. */
+/* Fixed socket buffers, so that a transfer of bulk_bytes fills them; large enough for the 64 KiB segments of loopback. */
 static void narrow(struct pccl__channel *base) {
     struct tcp_channel *channel = tcp_channel_of(base);
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         if (!channel->stripes[i] || channel->stripes[i]->fd < 0) continue;
-        int bytes = 64 * 1024;
+        int bytes = 256 * 1024;
         EXPECT(setsockopt(channel->stripes[i]->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
         EXPECT(setsockopt(channel->stripes[i]->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
     }
 }
 
-/* Sleeps until a descriptor or a deadline of either end has something. */
-static bool step(struct pair *pair) {
+/* Sleeps, if it may, until a descriptor or a deadline of either end has something. */
+static bool step(struct pair *pair, bool wait) {
     struct world *world = pair->state;
-    uint64_t start_ns = clock_now_ns(), deadline_ns = start_ns + PATIENCE_NS;
+    uint64_t start_ns = clock_now_ns(), deadline_ns = start_ns + (wait ? PATIENCE_NS : 0);
     for (int end = 0; end < 2; end++) {
         if (pair->ends[end].dead) continue;
         deadline_ns = min_u64(deadline_ns, world->transports[end]->deadline_ns);
