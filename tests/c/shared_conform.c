@@ -96,7 +96,7 @@ static void many_in_flight(struct pair *pair) {
     for (uint32_t i = 0; i < 4 * COUNT; i++) {
         uint32_t which = posts[i] % COUNT, role = posts[i] / COUNT;
         (role & 1 ? pair_send : pair_recv)(pair, (int)(role >> 1), keys[which], bytes[which]);
-        while (prng_below(&pair->random, 2) && pair_step(pair)) continue;
+        pair_nudge(pair, prng_below(&pair->random, 3));
     }
     pair_await_all(pair);
 }
@@ -108,7 +108,7 @@ static void before_the_other_side_opens(struct pair *pair) {
         pair_recv(pair, 0, (struct pccl__key){.epoch = 1, .tag = 2000 + (uint64_t)i}, sizes[i]);
     }
     pair_notice(pair, 0, KIND, NULL, 0);
-    for (int i = 0; i < 20 && pair_step(pair); i++) continue;
+    pair_nudge(pair, 20);
     pair->driver->open(pair, 1);
     pair->ends[1].channel->ops->expect(pair->ends[1].channel, 1);
     for (int i = 0; i < SIZES; i++) {
@@ -357,6 +357,7 @@ static void notices_in_order_ahead_of_data(struct pair *pair) {
 
 /* Transfers in every stage, on both sides. */
 static void post_a_mix(struct pair *pair) {
+    pair_settle(pair); /* so that there is a link to end */
     for (int i = 0; i < 12; i++) {
         struct pccl__key key = pair_key(pair, i % 4 ? 1 : 0);
         int end = i % 2;
@@ -366,8 +367,7 @@ static void post_a_mix(struct pair *pair) {
     struct pccl__key key = pair_key(pair, 1);
     pair_send(pair, 0, key, pair->driver->bulk_bytes);
     pair_recv(pair, 1, key, pair->driver->bulk_bytes);
-    uint32_t steps = prng_below(&pair->random, 60);
-    while (steps-- && pair_step(pair)) continue;
+    pair_nudge(pair, prng_below(&pair->random, 60));
 }
 
 static void expect_broken(struct pair *pair, int end) {

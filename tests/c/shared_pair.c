@@ -14,18 +14,21 @@
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5, POISON = 0x5C, SCRIBBLE = 0xEE };
 
+/* Every word of the content differs from all others and from those of other seeds: bytes in a wrong place show. */
+static uint64_t next_word(uint64_t *seed) { return *seed += UINT64_C(0x9e3779b97f4a7c15); }
+
 static void fill_content(uint8_t *memory, uint32_t bytes, uint64_t seed) {
     uint32_t i = 0;
-    for (; i + 8 <= bytes; i += 8) put_u64(memory + i, prng_next(&seed));
-    uint64_t last = prng_next(&seed);
+    for (; i + 8 <= bytes; i += 8) put_u64(memory + i, next_word(&seed));
+    uint64_t last = next_word(&seed);
     memcpy(memory + i, &last, bytes - i);
 }
 
 static bool has_content(const uint8_t *memory, uint32_t bytes, uint64_t seed) {
     uint32_t i = 0;
     for (; i + 8 <= bytes; i += 8)
-        if (get_u64(memory + i) != prng_next(&seed)) return false;
-    uint64_t last = prng_next(&seed);
+        if (get_u64(memory + i) != next_word(&seed)) return false;
+    uint64_t last = next_word(&seed);
     return memcmp(memory + i, &last, bytes - i) == 0;
 }
 
@@ -175,7 +178,7 @@ static void run(struct pair *pair, struct end *end) {
     }
 }
 
-bool pair_step(struct pair *pair) {
+static bool run_ready(struct pair *pair) {
     bool ran = false;
     uint64_t now_ns = pair->driver->now_ns(pair);
     /* Who goes first is random: nothing may depend on it. */
@@ -188,7 +191,14 @@ bool pair_step(struct pair *pair) {
         ran = true;
         if (prng_below(&pair->random, 4) == 0) break; /* the other end is slow at times */
     }
-    return ran || pair->driver->step(pair);
+    return ran;
+}
+
+bool pair_step(struct pair *pair) { return run_ready(pair) || pair->driver->step(pair, true); }
+
+void pair_nudge(struct pair *pair, uint32_t rounds) {
+    while (rounds--)
+        if (!run_ready(pair)) pair->driver->step(pair, false);
 }
 
 void pair_await(struct pair *pair, const struct parcel *parcel, pccl_status status) {

@@ -21,9 +21,9 @@ struct pair_driver {
     /* Both ends' transports exist; channel 0 is opened. Sets pair->state. */
     void (*make)(struct pair *pair, uint64_t seed);
     void (*open)(struct pair *pair, int end); /* sets pair->ends[end].channel */
-    /* Lets something happen: time passes, descriptors become ready. False: nothing will ever happen again (or the
-     * driver's patience is over). Not called while a channel is ready. */
-    bool (*step)(struct pair *pair);
+    /* Lets something happen: time passes, descriptors become ready. With `wait` until something does; false then
+     * means that nothing ever will (or that the driver's patience is over). Not called while a channel is ready. */
+    bool (*step)(struct pair *pair, bool wait);
     uint64_t (*now_ns)(struct pair *pair);
     /* The peer at `end` dies: its channel runs no more until it is closed. */
     void (*kill)(struct pair *pair, int end);
@@ -79,6 +79,8 @@ void pair_expect(struct pair *pair, uint64_t epoch); /* both ends */
 
 /* One round: runs the ready channels, else lets something happen. False: nothing will happen any more. */
 bool pair_step(struct pair *pair);
+/* The same for at most `rounds`, without waiting for anything: perhaps nothing is under way. */
+void pair_nudge(struct pair *pair, uint32_t rounds);
 /* Runs until the parcel has completed; fails the test if it never does. */
 void pair_await(struct pair *pair, const struct parcel *parcel, pccl_status status);
 /* Runs until all that is posted has completed. */
