@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The simulator of the control plane; `python -m tests.sim.run`."""

@@ -1,0 +1,657 @@
+# SPDX-License-Identifier: MIT
+"""The simulated world: one master, some peers, their wires, and the churn that a seed deals.
+
+What for: the real cores, the real encoder, the real journal and the real shared-state election run against models of
+all that is around them. Must not know: what is right (checkers.py).
+
+The one idea: two phases. First faults of a random selection of kinds, during which only safety is checked; then
+everything heals, and all live peers must make progress within a bounded virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pccl import messages
+from pccl.errors import ProtocolError, Status
+from pccl.messages import StateFailed, StateFetched, StateReceived
+from pccl.protocol import journal
+from pccl.protocol.master import MasterProtocol
+from pccl.protocol.peer import PeerProtocol
+from pccl.protocol.state_master import MasterSync
+from pccl.protocol.state_peer import PeerStateSync, Transfer
+from pccl.protocol.types import (
+    CONNECT_CALL,
+    Append,
+    Ask,
+    Freeze,
+    Halt,
+    Install,
+    Limits,
+    MasterOutput,
+    Notify,
+    OpenDataPlane,
+    PeerOutput,
+    Reconnect,
+    Reject,
+    Resolve,
+    Send,
+    Tell,
+    VoteKind,
+)
+from tests.sim.checkers import Checkers
+from tests.sim.dataplane import Engine, Key, Operation, PeerId
+from tests.sim.network import Clock, Node, Wire
+from tests.sim.program import Content, Program
+
+LIMITS = Limits(
+    heartbeat_ms=150, heartbeat_limit_ms=600, probe_ms=20, report_limit_ms=1_200, link_failures=3, link_window_ms=4_000
+)
+MASTER_TIMEOUT_MS = 5_000
+CHURN_MS = 3_500.0
+HEAL_MS = 30_000.0
+STEPS_AFTER_HEAL = 2
+
+FAULTS = (
+    "crash",
+    "silent_crash",
+    "leave",
+    "pause",
+    "slow",
+    "control_break",
+    "control_partition",
+    "data_break",
+    "data_partition",
+    "master_crash",
+    "master_pause",
+    "newcomer_death",
+    "mistake",
+)
+
+HARMLESS = ("master_crash", "master_pause", "newcomer_death")
+"""Faults under which no operation may fail (G7, G12). A fifth of all seeds has no others."""
+
+
+@dataclass(slots=True)
+class Control:
+    """The control connection of one peer: both wires, and who believes that it stands."""
+
+    up: Wire
+    down: Wire
+    generation: int
+    stands: bool = True
+    reachable: bool = True
+    noticed: bool = False
+
+
+class SimMaster(Node):
+    """The shell of the master, with a journal that survives it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.clock)
+        self.world = world
+        self.disk = bytearray()
+        self.core: MasterProtocol | None = None
+        self.crash_in: int | None = None
+        self._encoded: tuple[object, bytes] = (None, b"")
+        self._timer: float | None = None
+
+    def start(self) -> None:
+        self.alive = True
+        past, valid = journal.replay(bytes(self.disk))
+        del self.disk[valid:]
+        if self.disk:
+            rewritten = b"".join(journal.encode(record) for record in journal.snapshot(past))
+            if journal.replay(rewritten) != (past, len(rewritten)):
+                self.world.checkers.fail("a snapshot of the journal does not replay to the same state")
+            self.disk[:] = rewritten
+        self.core = self.world.master_class(
+            draw=lambda: self.clock.random.getrandbits(64), sync=MasterSync, limits=LIMITS, past=past
+        )
+        self.perform(self.core.start(self.clock.ms))
+
+    def crash(self) -> None:
+        self.kill()
+        self.core = None
+        self.crash_in = None
+        self._timer = None
+        self.world.trace("master crashed")
+        for peer in self.world.peers.values():
+            self.world.break_control(peer)
+
+    def perform(self, outputs: Sequence[MasterOutput]) -> None:
+        """Like the real shell; but it may die before, in the middle of or after any output."""
+        unreachable: list[PeerId] = []
+        for output in outputs:
+            if self.crash_in is not None:
+                self.crash_in -= 1
+                if self.crash_in <= 0:
+                    self._die_in(output)
+                    return
+            if isinstance(output, Send):
+                if not self._send(output):
+                    unreachable.append(output.peer)
+            elif isinstance(output, Append):
+                self.disk += journal.encode(output.record)
+                self.world.checkers.newcomers_need_a_vote(output.record)
+                self.world.checkers.votes_agree(output.record)
+            elif isinstance(output, Notify):
+                self.world.trace(output.event.value, output.text)
+        core = self.core
+        for peer in unreachable:
+            if core is not None and core is self.core:
+                self.perform(core.disconnected(peer, self.clock.ms))
+        self._arm()
+
+    def _die_in(self, output: MasterOutput) -> None:
+        if isinstance(output, Append):
+            frame = journal.encode(output.record)
+            kept = self.clock.random.choice([0, len(frame), self.clock.random.randrange(len(frame))])
+            self.disk += frame[:kept]
+            if kept == len(frame):
+                self.world.checkers.newcomers_need_a_vote(output.record)
+                self.world.checkers.votes_agree(output.record)
+        self.crash()
+        self.world.restart_master()
+
+    def _send(self, output: Send) -> bool:
+        if self._encoded[0] is not output.message:
+            self._encoded = (output.message, messages.encode(output.message))
+        peer = self.world.peers.get(output.peer)
+        if peer is None or peer.control is None or not peer.control.reachable:
+            return False
+        peer.control.down.send(peer.heard, (peer.control.generation, self._encoded[1]))
+        return True
+
+    def heard(self, item: tuple[PeerId, bytes]) -> None:
+        peer, data = item
+        if self.core is not None:
+            try:
+                outputs = self.core.received(peer, messages.decode(data), self.clock.ms)
+            except ProtocolError as error:
+                outputs = self.core.malformed(peer, str(error), self.clock.ms)
+            self.perform(outputs)
+
+    def closed(self, _: object) -> None:
+        if self.core is not None:
+            self.perform(self.core.connection_closed(self.clock.ms))
+
+    def _arm(self) -> None:
+        deadline = self.core.deadline() if self.core is not None else None
+        if deadline is not None and (self._timer is None or deadline < self._timer):
+            self._timer = float(deadline)
+            self.clock.at(deadline, self.deliver, self._tick, self._timer)
+
+    def _tick(self, timer: float) -> None:
+        if self.core is not None and timer == self._timer:
+            self._timer = None
+            self.perform(self.core.timed_out(self.clock.ms))
+
+
+class SimPeer(Node):
+    """The shell of one peer: core, engine model, program."""
+
+    def __init__(self, world: World, peer: PeerId, group: int) -> None:
+        super().__init__(world.clock)
+        self.world, self.id, self.group = world, peer, group
+        secret = world.clock.random.randbytes(16)
+        self.core = PeerProtocol(
+            peer, secret, group, sync=PeerStateSync(), master_timeout_ms=MASTER_TIMEOUT_MS, limits=LIMITS
+        )
+        self.engine = world.engine_class(self, peer, self._transmit, self._event, world.checkers.fail)
+        self.program = Program(self, world.mistake, world.pause_ms, world.groups == 1)
+        self.control: Control | None = None
+        self.accepted = False
+        self._queued: list[bytes] = []
+        self._timer: float | None = None
+        self._kinds: dict[int, VoteKind] = {}
+
+    def begin(self) -> None:
+        self.perform(self.core.connect(self.clock.ms))
+        self.world.dial(self)
+
+    # ------------------------------------------------------------------------------------------ shell
+
+    def perform(self, outputs: Sequence[PeerOutput]) -> None:
+        for output in outputs:
+            self._perform_one(output)
+        deadline = self.core.deadline()
+        if deadline is not None and (self._timer is None or deadline < self._timer):
+            self._timer = float(deadline)
+            self.clock.at(deadline, self.deliver, self._tick, self._timer)
+
+    def _perform_one(self, output: PeerOutput) -> None:
+        now = self.clock.ms
+        if isinstance(output, Tell):
+            self.tell(messages.encode(output.message))
+        elif isinstance(output, OpenDataPlane):
+            self.later(1.0, self._call, self.core.opened, "127.0.0.1", 1, 1 + self.id[0] % 2)
+        elif isinstance(output, Install):
+            self.world.checkers.one_membership_per_epoch(self.id, output.view)
+            self.engine.install(output.view, output.commits)
+        elif isinstance(output, Freeze):
+            self.engine.freeze(output.epoch)
+        elif isinstance(output, Ask):
+            answer = self.engine.has_started(output.epoch, output.operation)
+            self.perform(self.core.started_answer(output.epoch, output.operation, answer, now))
+        elif isinstance(output, Resolve):
+            self._resolve(output)
+        elif isinstance(output, Reject):
+            if output.call != CONNECT_CALL:
+                self.program.rejected(output.status)
+        elif isinstance(output, Reconnect):
+            self.world.break_control(self, at_once=True)
+        elif isinstance(output, Transfer):
+            self.later(2.0, self._fetch, output)
+        elif isinstance(output, Halt):
+            self.world.trace("halt", f"{self.id.hex()[:8]}: {output.status.name} {output.text}")
+            self.engine.halt(output.status)
+            self.later(5.0, self.world.crash, self, False)
+
+    def _resolve(self, output: Resolve) -> None:
+        if output.call == CONNECT_CALL:
+            self.accepted = True
+            self.program.accepted()
+            return
+        kind = self._kinds.pop(output.call)
+        self.world.checkers.answer_was_journalled(self.id, output.call, kind, output.flag, output.body)
+        self.program.resolved(output.call, output.flag, output.body)
+
+    def _call(self, method: Callable[..., Sequence[PeerOutput]], *arguments: Any) -> None:
+        self.perform(method(*arguments, self.clock.ms))
+
+    def _tick(self, timer: float) -> None:
+        if timer == self._timer:
+            self._timer = None
+            self.perform(self.core.timed_out(self.clock.ms))
+
+    def tell(self, data: bytes) -> None:
+        """A DEALER socket: queues while nothing stands, loses what was sent into a connection that is gone."""
+        if self.control is None or self.control.noticed:
+            self._queued.append(data)
+        elif self.control.stands:
+            self.control.up.send(self.world.master.heard, (self.id, data))
+
+    def connected(self, control: Control, again: bool) -> None:
+        self.control = control
+        queued, self._queued = self._queued, []
+        for data in queued:
+            self.tell(data)
+        if again:
+            self._call(self.core.reconnected)
+
+    def cut_off(self, control: Control) -> None:
+        if self.control is control and not control.noticed:
+            control.noticed = True
+            self._call(self.core.disconnected)
+            self.world.dial(self)
+
+    def heard(self, item: tuple[int, bytes]) -> None:
+        generation, data = item
+        if self.control is not None and self.control.generation == generation and not self.control.noticed:
+            self._call(self.core.received, messages.decode(data))
+
+    # ------------------------------------------------------------------------------------------ data plane
+
+    def _transmit(self, target: PeerId, frame: tuple[Any, ...]) -> None:
+        self.world.transmit(self, target, frame)
+
+    def _event(self, name: str, *arguments: Any) -> None:
+        self.later(0.2, self._engine_event, name, arguments)
+
+    def _engine_event(self, name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "frozen":
+            epoch, suspect, reason, text = arguments
+            if epoch == self.engine.epoch and self.engine.halted is None:
+                self._call(self.core.engine_frozen, epoch, suspect, reason, text, self.engine.report())
+        elif name == "suspect":
+            self._call(self.core.engine_suspect, *arguments)
+        else:
+            self._call(self.core.engine_stalled, *arguments)
+
+    def _fetch(self, transfer: Transfer) -> None:
+        """Fetches what the plan says from the first donor that lives."""
+        plan = transfer.plan
+        if not plan.fetch:
+            return
+        source = plan.fetch[0]
+        donors = [plan.donors[place].peer for place in source.donors] or [it.peer for it in plan.donors]
+        for donor in donors:
+            peer = self.world.peers.get(donor)
+            if peer is not None and peer.alive and peer.program.content.digest == source.digest:
+                self.program.fetched = peer.program.content
+                self._call(self.core.state_event, StateFetched(plan.sync, (StateReceived(donor, 16),)))
+                return
+        self._call(self.core.state_event, StateFailed(plan.sync, "all donors are gone"))
+
+    # ------------------------------------------------------------------------------------------ the program's host
+
+    def vote(self, kind: VoteKind, call: int, body: bytes) -> None:
+        self._kinds[call] = kind
+        if kind is VoteKind.SYNC_SHARED_STATE:
+            self.world.checkers.same_state(self.id, self.program.content)
+        self._call(self.core.vote, kind, call, body, self.engine.pending)
+
+    def start(self, operation: Operation) -> None:
+        self.engine.start(operation)
+
+    def draw(self) -> float:
+        return self.clock.random.random()
+
+    def mistaken(self) -> None:
+        """A wrong joint call of the run's scope may end the votes and operations of all groups."""
+        for group in range(self.world.groups):
+            self.world.checkers.disturbed(group)
+
+    def finished(self, key: Key, epoch: int, members: tuple[PeerId, ...]) -> None:
+        self.world.checkers.same_outcome(self.id, key, epoch, members)
+        self.world.operations += 1
+
+    def aborted(self, key: Key, status: Status, epoch: int) -> None:
+        self.world.checkers.no_abort_without_cause(self.group, status, epoch)
+        self.world.aborts += 1
+
+
+class World:
+    """One run. `run()` returns the violations."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        master_class: type[MasterProtocol] = MasterProtocol,
+        engine_class: type[Engine] = Engine,
+        faults: Sequence[str] | None = None,
+        record: bool = False,
+    ) -> None:
+        self.clock = Clock(seed)
+        self.checkers = Checkers()
+        self.master_class, self.engine_class = master_class, engine_class
+        rng = self.clock.random
+        share = rng.choice([0.1, 0.3, 0.5])
+        kinds = HARMLESS if rng.random() < 0.2 else FAULTS
+        drawn = [fault for fault in kinds if rng.random() < share]
+        self.faults = list(faults) if faults is not None else drawn
+        self.groups = rng.choice([1, 1, 1, 2])
+        self.mistake = 0.1 if "mistake" in self.faults else 0.0
+        self.pause_ms = rng.choice([15.0, 40.0])
+        self.delay = rng.choice([0.3, 1.0, 4.0])
+        self.master = SimMaster(self)
+        self.peers: dict[PeerId, SimPeer] = {}
+        self.operations = self.aborts = 0
+        self.lines: list[str] | None = [] if record else None
+        self._healed = False
+        self._wires: dict[tuple[PeerId, PeerId], Wire] = {}
+        self._dead_links: dict[tuple[PeerId, PeerId], int] = {}
+        self._generation = 0
+        self._goal: dict[PeerId, int] = {}
+
+    def trace(self, what: str, text: str = "") -> None:
+        if self.lines is not None:
+            self.lines.append(f"{self.clock.now:10.3f} {what} {text}")
+
+    def run(self) -> list[str]:
+        self.master.start()
+        for index in range(self.clock.random.randint(2, 5)):
+            self.clock.after(self.clock.random.uniform(0, 100), self.spawn, index % self.groups)
+        for fault in self.faults:
+            self._schedule(fault)
+        self.clock.run(CHURN_MS, self._broken)
+        if not self.checkers.violations:
+            self._heal()
+            if not self.clock.run(self.clock.now + HEAL_MS, self._satisfied):
+                self.checkers.fail(self._unsatisfied())
+        return self.checkers.violations
+
+    def _broken(self) -> bool:
+        return bool(self.checkers.violations)
+
+    # ------------------------------------------------------------------------------------------ peers
+
+    def spawn(self, group: int) -> None:
+        peer = SimPeer(self, self.clock.random.randbytes(16), group)
+        self.peers[peer.id] = peer
+        if "slow" in self.faults and self.clock.random.random() < 0.3:
+            peer.slowness = self.clock.random.choice([5.0, 20.0])
+            self.checkers.disturbed(group)
+        self.trace("spawn", f"{peer.id.hex()[:8]} in group {group}")
+        peer.begin()
+
+    def crash(self, peer: SimPeer, silent: bool) -> None:
+        """The process is gone. Its connections are reset, unless the machine went too (`silent`)."""
+        if not peer.alive:
+            return
+        self.trace("crash", peer.id.hex()[:8])
+        if peer.accepted:
+            self.checkers.disturbed(peer.group)
+        peer.kill()
+        if silent:
+            return
+        if peer.control is not None:
+            self.break_control(peer)
+        for (source, target), wire in self._wires.items():
+            if peer.id in (source, target):
+                wire.cut()
+        for other in self.peers.values():
+            if other.alive and peer.id in other.engine.members and self.clock.random.random() < 0.8:
+                other.later(self.clock.random.uniform(0, 20), self._reset, other, peer.id)
+
+    def _reset(self, peer: SimPeer, lost: PeerId) -> None:
+        peer.engine.link_broke(lost, peer.engine.epoch, "connection reset")
+
+    # ------------------------------------------------------------------------------------------ control connections
+
+    def dial(self, peer: SimPeer) -> None:
+        self.clock.after(self.clock.random.uniform(1, 40), self._dialled, peer)
+
+    def _dialled(self, peer: SimPeer) -> None:
+        if not peer.alive:
+            return
+        if not self.master.alive:
+            self.dial(peer)
+            return
+        self._generation += 1
+        again = peer.control is not None
+        control = Control(
+            Wire(self.clock, peer, self.master, self.delay),
+            Wire(self.clock, self.master, peer, self.delay),
+            self._generation,
+        )
+        peer.deliver(peer.connected, control, again)
+
+    def break_control(self, peer: SimPeer, at_once: bool = False) -> None:
+        """The connection is gone; both ends notice it on their own."""
+        control = peer.control
+        if control is None or not control.stands:
+            if at_once and control is not None:
+                peer.cut_off(control)
+            return
+        control.stands = False
+        control.up.cut()
+        control.down.cut()
+        self.clock.after(self.clock.random.uniform(0, 15), self._router_notices, control)
+        if at_once:
+            peer.cut_off(control)
+        else:
+            self.clock.after(self.clock.random.uniform(0, 15), peer.deliver, peer.cut_off, control)
+
+    def _router_notices(self, control: Control) -> None:
+        control.reachable = False
+        self.master.deliver(self.master.closed, None)
+
+    # ------------------------------------------------------------------------------------------ data links
+
+    def transmit(self, source: SimPeer, target: PeerId, frame: tuple[Any, ...]) -> None:
+        peer = self.peers[target]
+        pair = (source.id, target)
+        if not peer.alive or frame[1] <= self._dead_links.get(pair, 0):
+            return
+        wire = self._wires.get(pair)
+        if wire is None:
+            wire = self._wires[pair] = Wire(self.clock, source, peer, self.delay)
+        wire.send(peer_receives, (peer, source.id, frame))
+
+    def break_link(self, one: SimPeer, other: SimPeer) -> None:
+        epoch = max(one.engine.epoch, other.engine.epoch)
+        for source, target in ((one, other), (other, one)):
+            self._dead_links[source.id, target.id] = epoch
+            wire = self._wires.get((source.id, target.id))
+            if wire is not None:
+                wire.cut()
+            notice = self.clock.random.uniform(0, 30)
+            self.clock.after(notice, source.deliver, self._link_noticed, source, target.id, epoch)
+
+    def _link_noticed(self, peer: SimPeer, other: PeerId, epoch: int) -> None:
+        if peer.engine.epoch <= epoch:
+            peer.engine.link_broke(other, peer.engine.epoch, "link broke")
+
+    # ------------------------------------------------------------------------------------------ faults
+
+    def _schedule(self, fault: str) -> None:
+        mean = 900.0 if fault in ("crash", "silent_crash", "leave") else 500.0
+        self.clock.after(150 + self.clock.random.expovariate(1 / mean), self._strike, fault)
+
+    def _strike(self, fault: str) -> None:
+        if not self._healed:
+            getattr(self, "_fault_" + fault)()
+            self._schedule(fault)
+
+    def _pick(self) -> SimPeer | None:
+        """A live accepted peer. Its group counts as disturbed from now on."""
+        live = [peer for peer in self.peers.values() if peer.alive and peer.accepted]
+        if not live:
+            return None
+        peer = self.clock.random.choice(live)
+        self.checkers.disturbed(peer.group)
+        return peer
+
+    def _pair(self) -> tuple[SimPeer, SimPeer] | None:
+        one = self._pick()
+        if one is None:
+            return None
+        others = [self.peers[it] for it in one.engine.members if it != one.id and self.peers[it].alive]
+        return (one, self.clock.random.choice(others)) if others else None
+
+    def _fault_crash(self, silent: bool = False) -> None:
+        peer = self._pick()
+        if peer is not None:
+            self.crash(peer, silent)
+            if self.clock.random.random() < 0.7:
+                self.clock.after(self.clock.random.uniform(1, 400), self.spawn, peer.group)
+
+    def _fault_silent_crash(self) -> None:
+        self._fault_crash(silent=True)
+
+    def _fault_leave(self) -> None:
+        peer = self._pick()
+        if peer is not None:
+            peer.deliver(peer._call, peer.core.leave, "enough")
+            self.clock.after(self.clock.random.uniform(1, 400), self.spawn, peer.group)
+
+    def _fault_pause(self) -> None:
+        peer = self._pick()
+        if peer is not None:
+            peer.stop()
+            self.clock.after(self.clock.random.choice([50.0, 400.0, 1_500.0]), peer.resume)
+
+    def _fault_slow(self) -> None:
+        """Peers are slow from their birth."""
+
+    def _fault_control_break(self) -> None:
+        peer = self._pick()
+        if peer is not None:
+            self.break_control(peer)
+
+    def _fault_control_partition(self) -> None:
+        peer = self._pick()
+        if peer is None or peer.control is None or not peer.control.stands:
+            return
+        wire = self.clock.random.choice([peer.control.up, peer.control.down])
+        wire.hold()
+        self.clock.after(self.clock.random.choice([50.0, 400.0, 1_500.0]), wire.release)
+
+    def _fault_data_break(self) -> None:
+        pair = self._pair()
+        if pair is not None:
+            self.break_link(*pair)
+
+    def _fault_data_partition(self) -> None:
+        pair = self._pair()
+        if pair is None:
+            return
+        wire = self._wires.get((pair[0].id, pair[1].id))
+        if wire is not None:
+            wire.hold()
+            self.clock.after(self.clock.random.choice([50.0, 400.0, 1_500.0, 3_000.0]), wire.release)
+
+    def _fault_master_crash(self) -> None:
+        """Now, or within the next few outputs."""
+        if not self.master.alive:
+            return
+        if self.clock.random.random() < 0.3:
+            self.master.crash()
+            self.restart_master()
+        else:
+            self.master.crash_in = self.clock.random.randint(1, 12)
+
+    def restart_master(self) -> None:
+        self.clock.after(self.clock.random.choice([5.0, 50.0, 500.0]), self.master.start)
+
+    def _fault_master_pause(self) -> None:
+        self.master.stop()
+        self.clock.after(self.clock.random.choice([50.0, 400.0, 1_500.0]), self.master.resume)
+
+    def _fault_newcomer_death(self) -> None:
+        """A newcomer that dies somewhere between its first word and its acceptance."""
+        group = self.clock.random.randrange(self.groups)
+        self.spawn(group)
+        newcomer = list(self.peers.values())[-1]
+        self.clock.after(self.clock.random.uniform(0, 120), self.crash, newcomer, self.clock.random.random() < 0.3)
+
+    def _fault_mistake(self) -> None:
+        """The programs make them by themselves."""
+
+    # ------------------------------------------------------------------------------------------ healing
+
+    def _heal(self) -> None:
+        """No more faults; what is held is released, what is stopped goes on. Everybody alive must now get somewhere."""
+        self.trace("heal")
+        self._healed = True
+        self.master.crash_in = None
+        self.master.resume()
+        for peer in self.peers.values():
+            peer.program.mistake = 0.0
+            peer.slowness = min(peer.slowness, 2.0)
+            peer.resume()
+            if peer.control is not None:
+                peer.control.up.release()
+                peer.control.down.release()
+        for wire in self._wires.values():
+            wire.release()
+        for group in range(self.groups):
+            self.spawn(group)
+        self._goal = {peer.id: peer.program.steps + STEPS_AFTER_HEAL for peer in self.peers.values()}
+
+    def _behind(self) -> list[SimPeer]:
+        return [peer for peer in self.peers.values() if peer.alive and peer.program.steps < self._goal.get(peer.id, 0)]
+
+    def _satisfied(self) -> bool:
+        return bool(self.checkers.violations) or not self._behind()
+
+    def _unsatisfied(self) -> str:
+        waiting = [
+            f"{peer.id.hex()[:8]} ({peer.program.doing}, epoch {peer.core.epoch}: {peer.core.explain()!r})"
+            for peer in self._behind()
+        ]
+        master = self.master.core.explain() if self.master.core is not None else "is down"
+        return f"no progress after healing: {'; '.join(waiting)}; master: {master!r}"
+
+
+def peer_receives(item: tuple[SimPeer, PeerId, tuple[Any, ...]]) -> None:
+    peer, source, frame = item
+    peer.engine.receive(source, frame)
+
+
+__all__ = ["Content", "SimMaster", "SimPeer", "World"]
