@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shared_tcp.h - drives a pair of ends (shared_pair.h) over TCP on the loopback device, both in this process.
+ */
+#ifndef PCCL_TESTS_SHARED_TCP_H
+#define PCCL_TESTS_SHARED_TCP_H
+
+#include "channel/tcp_channel.h"
+#include "shared_pair.h"
+
+struct tcp_setup {
+    const char *address;
+    uint32_t stripes;
+    uint8_t checksum;
+    uint32_t connect_timeout_ms; /* 0: 2000 */
+    bool swapped;                /* end 0 has the higher id */
+    bool walled[2];              /* nobody can dial this end: its address leads to a closed port */
+};
+
+struct tcp_world {
+    struct pccl__poll *poll;
+    struct pccl__transport *transports[2];
+    pccl_member members[2];
+    int walls[2]; /* sockets that keep a closed port closed; -1 */
+};
+
+struct pair_driver tcp_driver(struct tcp_setup *setup);
+struct tcp_channel *tcp_end(struct pair *pair, int end);
+bool tcp_has_ipv6(void);
+/* How many descriptors this process has open. */
+int tcp_count_descriptors(void);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_link_test.c - connections under stress: stripes that break, damaged bytes, both sides dialling, walls, strangers at
+ * the port, a peer that starts anew, a killed process, no descriptors left. What was posted arrives exactly once or ends
+ * as PEER_LOST.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/clock.h"
+#include "base/prng.h"
+#include "check.h"
+#include "shared_tcp.h"
+
+enum { KIND = PCCL__NOTICE_OWNER + 1 };
+
+/* A few transfers of many sizes each way, and numbered notices. */
+static void post_traffic(struct pair *pair, uint32_t count) {
+    static const uint32_t sizes[] = {0, 300, PCCL__EAGER_BYTES, 200000, 3000000};
+    for (uint32_t i = 0; i < count; i++) {
+        for (int end = 0; end < 2; end++) {
+            struct pccl__key key = pair_key(pair, 1);
+            uint32_t bytes = sizes[i % 5];
+            pair_recv(pair, end, key, bytes);
+            pair_send(pair, !end, key, bytes);
+            pair_notice(pair, end, KIND, &key, i);
+        }
+    }
+}
+
+static void expect_notices_in_order(struct pair *pair, uint32_t count) {
+    for (int end = 0; end < 2; end++) {
+        pair_await_notices(pair, end, KIND, count);
+        uint32_t next = 0;
+        for (uint32_t i = 0; i < pair->ends[end].notices_count; i++) {
+            const struct pccl__notice *notice = pair->ends[end].notices[i];
+            if (notice->kind == KIND) EXPECT(get_u32(notice->data) == next++);
+        }
+        EXPECT(next == count);
+    }
+}
+
+static void await_stripes(struct pair *pair, uint32_t count) {
+    for (int end = 0; end < 2; end++)
+        while (pccl__tcp_test_stripes_up(pair->ends[end].channel) != count)
+            EXPECT(pair_step(pair), "%u stripes never come up", count);
+}
+
+/* Stripes are cut at random while everything is in flight; one is always left. */
+static void test_broken_stripes(uint64_t seed) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 4, .checksum = 1};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, seed, true);
+    post_traffic(&pair, 40);
+    uint32_t broken = 0;
+    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next) {
+        while (!parcel->completions) {
+            EXPECT(pair_step(&pair), "never completes");
+            uint32_t up0 = pccl__tcp_test_stripes_up(pair.ends[0].channel);
+            uint32_t up1 = pccl__tcp_test_stripes_up(pair.ends[1].channel);
+            /* Both must have noticed the last one. */
+            if (up0 != up1 || up0 < 3 || broken >= 20 || prng_below(&seed, 4)) continue;
+            broken += pccl__tcp_test_break_stripe(pair.ends[prng_below(&seed, 2)].channel, prng_below(&seed, 4));
+        }
+        EXPECT(parcel->transfer.status == PCCL_OK, "%s", pair.ends[0].channel->error.message);
+    }
+    EXPECT(broken >= 3, "only %u", broken);
+    expect_notices_in_order(&pair, 40);
+    await_stripes(&pair, 4);
+    pair_free(&pair);
+}
+
+/* The only stripe breaks: that is a lost peer, and the error says which. */
+static void test_last_stripe(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 1, true);
+    pair_settle(&pair);
+    struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    EXPECT(pccl__tcp_test_break_stripe(pair.ends[1].channel, 0));
+    pair_await(&pair, recv, PCCL_PEER_LOST);
+    EXPECT(pair.ends[0].channel->broken);
+    EXPECT(strstr(pair.ends[0].channel->error.message, "127.0.0.1:"), "%s", pair.ends[0].channel->error.message);
+    pair_free(&pair);
+}
+
+/* Garbage within a stripe's stream: that stripe is given up, what it carried comes on the others. */
+static void test_damaged_header(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 3};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 2, true);
+    pair_settle(&pair);
+    await_stripes(&pair, 3);
+    struct tcp_stripe *stripe = tcp_end(&pair, 0)->stripes[1];
+    EXPECT(list_empty(&stripe->writing));
+    uint32_t generation = stripe->generation;
+    char junk[200];
+    memset(junk, 'x', sizeof junk);
+    EXPECT(send(stripe->fd, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
+    post_traffic(&pair, 10);
+    pair_await_all(&pair);
+    while (stripe->generation == generation) EXPECT(pair_step(&pair));
+    await_stripes(&pair, 3);
+    expect_notices_in_order(&pair, 10);
+    pair_free(&pair);
+}
+
+/* A half-written frame of a transfer of this channel, or NULL. */
+static struct tcp_frame *half_written(struct tcp_channel *channel) {
+    for (uint32_t i = 0; i < channel->stripes_count; i++) {
+        struct tcp_stripe *stripe = channel->stripes[i];
+        if (!stripe || list_empty(&stripe->writing) || stripe->written <= TCP_HEADER_BYTES) continue;
+        struct tcp_frame *frame = LIST_ENTRY(stripe->writing.next, struct tcp_frame, link);
+        if (frame->transfer) return frame;
+    }
+    return NULL;
+}
+
+/* A bit of a payload flips on its way: the checksum finds it, the frame comes again. */
+static void test_damaged_payload(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .checksum = 1};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 3, true);
+    pair_settle(&pair);
+    await_stripes(&pair, 2);
+    for (int i = 0; i < 8; i++) {
+        struct pccl__key key = pair_key(&pair, 1);
+        pair_recv(&pair, 1, key, PCCL__TRANSFER_BYTES);
+        pair_send(&pair, 0, key, PCCL__TRANSFER_BYTES);
+    }
+    struct tcp_frame *frame;
+    while (!(frame = half_written(tcp_end(&pair, 0)))) EXPECT(pair_step(&pair), "no frame is ever cut");
+    uint8_t *last = (uint8_t *)frame->payload + frame->header.payload_bytes - 1;
+    *last ^= 1;
+    while (pccl__tcp_test_stripes_up(pair.ends[1].channel) == 2) EXPECT(pair_step(&pair), "damage went unnoticed");
+    *last ^= 1;
+    pair_await_all(&pair);
+    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
+        EXPECT(parcel->transfer.status == PCCL_OK);
+    pair_free(&pair);
+}
+
+/* Both sides dial in the same instant, or one cannot be dialled at all: one link comes up, and all arrives. */
+static void test_dialling(bool swapped, int walled, uint64_t seed) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = 10000, .swapped = swapped};
+    if (walled >= 0) setup.walled[walled] = true;
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, seed, true);
+    post_traffic(&pair, 5);
+    pair_await_all(&pair);
+    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
+        EXPECT(parcel->transfer.status == PCCL_OK, "%s%s", pair.ends[0].channel->error.message,
+               pair.ends[1].channel->error.message);
+    await_stripes(&pair, 2);
+    EXPECT(tcp_end(&pair, 0)->dialler != tcp_end(&pair, 1)->dialler);
+    pair_free(&pair);
+}
+
+/* Nobody is there, or no way leads there: lost after the timeout, with the reason. */
+static void test_no_way(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .connect_timeout_ms = 200, .walled = {true, true}};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 4, true);
+    pair_await(&pair, pair_send(&pair, 0, pair_key(&pair, 1), PCCL__EAGER_BYTES + 1), PCCL_PEER_LOST);
+    EXPECT(strstr(pair.ends[0].channel->error.message, "no link within 200 ms"), "%s",
+           pair.ends[0].channel->error.message);
+    EXPECT(pair.ends[0].channel->error.system_errno == ECONNREFUSED);
+    pair_free(&pair);
+}
+
+/* One side closes its channel and opens another: the old link is dead for both, the new one works. */
+static void test_new_instance(bool swapped) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .swapped = swapped};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 5, true);
+    pair_settle(&pair);
+    struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    for (int round = 0; round < 2; round++) { /* first end 1 alone, then end 0, which has noticed */
+        int end = !round;
+        struct pccl__done done;
+        pccl__done_init(&done);
+        struct pccl__channel *channel = pair.ends[end].channel;
+        if (round == 1) pair_await(&pair, recv, PCCL_PEER_LOST);
+        channel->ops->close(channel, PCCL_CLOSED);
+        channel->ops->progress(channel, clock_now_ns(), &done);
+        EXPECT(list_empty(&done.transfers));
+        channel->ops->free(channel);
+        driver.open(&pair, end);
+        pair.ends[end].channel->ops->expect(pair.ends[end].channel, 1);
+        if (round == 0) pair_send(&pair, 1, pair_key(&pair, 1), 100); /* dials a peer that has the old channel */
+    }
+    post_traffic(&pair, 3);
+    pair_await_all(&pair);
+    await_stripes(&pair, 2);
+    pair_free(&pair);
+}
+
+/* ---------------------------------------------------------------- strangers */
+
+static int dial(const pccl_member *member) {
+    struct tcp_address address;
+    EXPECT(pccl__tcp_address_parse(&address, member->address, member->port));
+    int fd = pccl__tcp_socket_dial(&address);
+    EXPECT(fd >= 0, "%s", strerror(errno));
+    return fd;
+}
+
+static void say(int fd, const void *bytes, size_t count) {
+    /* The other side may have hung up already: strangers have no right to complain. */
+    (void)!send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void hello_with(uint8_t wire[TCP_HELLO_BYTES], struct tcp_world *world, uint8_t secret, uint16_t version) {
+    struct tcp_hello hello = {.version = version,
+                              .secret = {secret, 7},
+                              .from = world->members[0].id,
+                              .to = world->members[1].id,
+                              .from_instance = 99,
+                              .generation = 1};
+    pccl__tcp_hello_encode(&hello, wire);
+}
+
+/* Reads the answer to a greeting; its code, or 0 when hung up on. */
+static int answer_to(struct pair *pair, int fd) {
+    uint8_t wire[TCP_ANSWER_BYTES];
+    for (size_t got = 0; got < sizeof wire;) {
+        ssize_t count = recv(fd, wire + got, sizeof wire - got, MSG_DONTWAIT);
+        if (count == 0 || (count < 0 && errno != EAGAIN)) return 0;
+        if (count > 0) got += (size_t)count;
+        if (count < 0) EXPECT(pair_step(pair));
+    }
+    struct tcp_answer answer;
+    EXPECT(pccl__tcp_answer_decode(&answer, wire));
+    return answer.code;
+}
+
+/* Everything that knocks at a port on the internet, while transfers run. */
+static void test_strangers(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 6, true);
+    pair_settle(&pair);
+    await_stripes(&pair, 2);
+    struct tcp_world *world = pair.state;
+    struct tcp_transport *transport = tcp_transport_of(world->transports[1]);
+    int base = tcp_count_descriptors();
+    post_traffic(&pair, 10);
+    uint64_t random = 6;
+    uint8_t wire[TCP_HELLO_BYTES];
+    for (int i = 0; i < 1000; i++) {
+        int fd = dial(&world->members[1]);
+        uint8_t junk[4096];
+        for (size_t k = 0; k < sizeof junk; k += 8) put_u64(junk + k, prng_next(&random));
+        hello_with(wire, world, 1, TCP_WIRE_VERSION);
+        if (i % 4 == 1) say(fd, junk, 1 + prng_below(&random, sizeof junk));
+        if (i % 4 == 2) say(fd, "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a scanner of some kind\r\n\r\n", 72);
+        if (i % 4 == 3) say(fd, wire, 1 + prng_below(&random, TCP_HELLO_BYTES - 1));
+        close(fd);
+        if (i % 16 == 0) (void)pair_step(&pair);
+    }
+    int silent[TCP_STRIPES_MAX + 40];
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) silent[i] = dial(&world->members[1]);
+    int fd = dial(&world->members[1]);
+    while (pccl__tcp_socket_error(fd) != 0) EXPECT(pair_step(&pair));
+    hello_with(wire, world, 77, TCP_WIRE_VERSION);
+    say(fd, wire, sizeof wire);
+    EXPECT(answer_to(&pair, fd) == TCP_ANSWER_REFUSED);
+    close(fd);
+    fd = dial(&world->members[1]);
+    hello_with(wire, world, 6, TCP_WIRE_VERSION + 1);
+    say(fd, wire, sizeof wire);
+    EXPECT(answer_to(&pair, fd) == TCP_ANSWER_VERSION);
+    close(fd);
+    pair_await_all(&pair);
+    EXPECT(transport->strangers_count <= 64);
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) close(silent[i]);
+    while (transport->strangers_count > 0) EXPECT(pair_step(&pair), "%u strangers stay", transport->strangers_count);
+    EXPECT(tcp_count_descriptors() == base, "%d against %d", tcp_count_descriptors(), base);
+    EXPECT(transport->refused >= 1000, "%" PRIu64, transport->refused);
+    expect_notices_in_order(&pair, 10);
+    pair_free(&pair);
+}
+
+/* Without descriptors nobody spins, and when there are some again the waiting peer gets in. */
+static void test_no_descriptors(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .connect_timeout_ms = 10000};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 7, true);
+    struct tcp_world *world = pair.state;
+    struct pccl__transport *transport = world->transports[1];
+    int fd = dial(&world->members[1]);
+    struct rlimit old, none;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &old) == 0);
+    none = old;
+    none.rlim_cur = 0;
+    EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    while (!tcp_transport_of(transport)->resume_ns) EXPECT(pair.driver->step(&pair, true));
+    EXPECT(!transport->ready && transport->deadline_ns > clock_now_ns());
+    struct pccl__ready ready[PCCL__POLL_BATCH];
+    EXPECT(pccl__poll_wait(world->poll, 0, ready) == 0, "the listener still shouts");
+    EXPECT(setrlimit(RLIMIT_NOFILE, &old) == 0);
+    post_traffic(&pair, 2);
+    pair_await_all(&pair);
+    close(fd);
+    pair_free(&pair);
+}
+
+/* ---------------------------------------------------------------- processes */
+
+/* The other process: opens its end, sends one transfer of each kind, then only runs. */
+static void child_run(struct pair_driver *driver, const pccl_member *parent, int port_fd) {
+    struct pair pair;
+    pair_new(&pair, driver, 8, false);
+    struct tcp_world *world = pair.state;
+    if (pair.ends[0].channel) {
+        pair_close(&pair, 0, PCCL_CLOSED);
+        pair.ends[0].dead = true;
+    }
+    world->members[0] = *parent;
+    driver->open(&pair, 1);
+    pair.ends[1].channel->ops->expect(pair.ends[1].channel, 1);
+    EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    struct pccl__key key = {.epoch = 1, .tag = 77};
+    pair_send(&pair, 1, key, 100);
+    while (pair_step(&pair)) {}
+}
+
+/* SIGKILL in the middle of everything: the survivor knows within milliseconds. */
+static void test_killed_process(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = 10000};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 8, false);
+    struct tcp_world *world = pair.state;
+    pair.ends[0].channel->ops->close(pair.ends[0].channel, PCCL_CLOSED);
+    pair.ends[0].channel->ops->free(pair.ends[0].channel);
+    int pipe_fds[2];
+    EXPECT(pipe(pipe_fds) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        child_run(&driver, &world->members[0], pipe_fds[1]);
+        _exit(0);
+    }
+    EXPECT(read(pipe_fds[0], &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    driver.open(&pair, 0);
+    pair.ends[0].channel->ops->expect(pair.ends[0].channel, 1);
+    struct pccl__key key = {.epoch = 1, .tag = 77};
+    struct parcel *first = pair_parcel(&pair, 0, false, key, 100);
+    EXPECT(pair_post(&pair, first) == PCCL_OK);
+    pair_await(&pair, first, PCCL_OK);
+    struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
+    struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    EXPECT(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    uint64_t dead_ns = clock_now_ns();
+    pair_await(&pair, send, PCCL_PEER_LOST);
+    pair_await(&pair, recv, PCCL_PEER_LOST);
+    EXPECT(clock_now_ns() - dead_ns < 2000 * NS_PER_MS, "far beyond what a busy machine explains");
+    pair_free(&pair);
+}
+
+int main(void) {
+    for (uint64_t seed = 1; seed <= 5; seed++) test_broken_stripes(seed);
+    test_last_stripe();
+    test_damaged_header();
+    test_damaged_payload();
+    for (uint64_t seed = 1; seed <= 30; seed++) test_dialling(seed % 2, -1, seed);
+    for (int swapped = 0; swapped < 2; swapped++)
+        for (int walled = 0; walled < 2; walled++) test_dialling(swapped, walled, 9);
+    test_no_way();
+    test_new_instance(false);
+    test_new_instance(true);
+    test_strangers();
+    test_no_descriptors();
+    test_killed_process();
+    FINISH();
+}
