@@ -14,7 +14,7 @@ static unsigned long expectations;
 
 #define EXPECT(condition, ...)                                                           \
     do {                                                                                 \
-        expectations++;                                                                  \
+        __atomic_fetch_add(&expectations, 1, __ATOMIC_RELAXED); /* threads expect too */                                                                  \
         if (!(condition)) {                                                              \
             fprintf(stderr, "%s:%d: EXPECT(%s) failed:", __FILE__, __LINE__, #condition);  \
             fprintf(stderr, " " __VA_ARGS__);                                            \

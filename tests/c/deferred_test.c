@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * deferred_test.c - commit="deferred": operations return early, one commit settles the step, and a change of epoch in the
+ * middle makes every survivor repeat the whole step, whatever it had already done.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "shared_cores.h"
+
+static int32_t data[CORES_MAX];
+
+static pccl_call sum(uint32_t peer) {
+    data[peer] = (int32_t)peer + 1;
+    return (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32, .count = 1, .input = &data[peer],
+                       .output = &data[peer], .flags = PCCL_DEFERRED};
+}
+
+static const pccl_call commit = {.collective = PCCL_COMMIT};
+
+static void expect_end(pccl_operation *op, pccl_status status, const char *what) {
+    EXPECT(op->ended && op->status == status, "%s: %s %s", what, pccl_status_string(op->status), op->text);
+    pccl__core_handle_free(op);
+}
+
+static void test_good_step(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3], *end[3];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
+    for (uint32_t i = 0; i < 3; i++) end[i] = cores_start(&c, i, commit);
+    EXPECT(pccl__core_pending(c.core[0]) == 3, "two operations and an open step");
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 3; i++) {
+        expect_end(op[i], PCCL_OK, "deferred sum");
+        expect_end(end[i], PCCL_OK, "commit");
+        EXPECT(data[i] == 6, "%d", data[i]);
+        EXPECT(pccl__core_pending(c.core[i]) == 0, "the step is closed");
+    }
+    cores_free(&c);
+}
+
+/* Peer 0 is done with its step when peer 2 dies; peer 1 has not started it. Both must do it again, together. */
+static void test_broken_step(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "first operation");
+    cores_kill(&c, 2);
+    cores_run(&c, 100000);
+    pccl_event event;
+    EXPECT(cores_event(&c, 0, PCCL_EVENT_SUSPECT, &event), "the idle link's loss is told");
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 2 was lost");
+    pccl_operation *again = cores_start(&c, 0, sum(0)), *end = cores_start(&c, 1, commit);
+    EXPECT(strstr(again->text, "repeat") && strstr(again->text, "rank 2 was lost"), "%s", again->text);
+    expect_end(again, PCCL_PEER_LOST, "the next operation of a broken step");
+    expect_end(end, PCCL_PEER_LOST, "the commit of a broken step");
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, sum(i));
+    pccl_operation *ends[2] = {cores_start(&c, 0, commit), cores_start(&c, 1, commit)};
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(op[i], PCCL_OK, "repeated operation");
+        expect_end(ends[i], PCCL_OK, "repeated commit");
+        EXPECT(data[i] == 3, "%d", data[i]);
+    }
+    cores_free(&c);
+}
+
+/* The verdict on a commit is the same for all: here everyone had its data, but the finish frames were not through. */
+static void test_commit_by_verdict(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3], *end[3];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
+    cores_run(&c, 1000);
+    end[0] = cores_start(&c, 0, commit);
+    end[1] = cores_start(&c, 1, commit);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "operation");
+    cores_kill(&c, 2);
+    cores_run(&c, 100000);
+    pccl_operation_name name = {0, 1};
+    pccl_report_line lines[4];
+    size_t count;
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(pccl__core_report(c.core[i], c.epoch, lines, 4, &count) == PCCL_OK && count == 1, "frozen");
+        EXPECT(lines[0].returned_below == 1 && lines[0].sequence == 1 && lines[0].state == PCCL_DATA_DONE, "report");
+    }
+    cores_install(&c, &name, 1, PCCL_PEER_LOST, "rank 2 was lost");
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(end[i], PCCL_OK, "commit by verdict");
+        EXPECT(pccl__core_pending(c.core[i]) == 0, "the step is closed");
+    }
+    cores_free(&c);
+}
+
+int main(void) {
+    test_good_step();
+    test_broken_step();
+    test_commit_by_verdict();
+    FINISH();
+}

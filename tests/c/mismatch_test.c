@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mismatch_test.c - members that call different things all get the same error, nothing else is disturbed, and who calls
+ * late is told at once.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "shared_cores.h"
+
+enum { BIG = 300000 };
+static float data[CORES_MAX][BIG];
+
+static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t count, pccl_reduce_op op, uint32_t root) {
+    return (pccl_call){.collective = collective, .dtype = PCCL_FLOAT32, .op = op, .count = count, .root = root,
+                       .input = data[peer], .output = data[peer]};
+}
+
+static void expect_mismatch(pccl_operation *op, const char *a, const char *b) {
+    EXPECT(op->ended && op->status == PCCL_MISMATCH, "%s: %s", pccl_status_string(op->status), op->text);
+    EXPECT(strstr(op->text, a) && strstr(op->text, b), "%s", op->text);
+    pccl__core_handle_free(op);
+}
+
+static void expect_good(struct cores *c) {
+    pccl_operation *op[CORES_MAX];
+    for (uint32_t i = 0; i < c->size; i++) op[i] = cores_start(c, i, call_of(i, PCCL_ALL_REDUCE, 5, PCCL_SUM, 0));
+    cores_run(c, 10000);
+    for (uint32_t i = 0; i < c->size; i++) {
+        EXPECT(op[i]->ended && op[i]->status == PCCL_OK, "%s", op[i]->text);
+        pccl__core_handle_free(op[i]);
+    }
+}
+
+/* Every pair of these differs; each of them against the first, at every rank. */
+static void test_pairs(void) {
+    const struct {
+        pccl_collective collective;
+        uint64_t count;
+        pccl_reduce_op op;
+        uint32_t root;
+    } kinds[] = {{PCCL_ALL_REDUCE, 8, PCCL_SUM, 0}, {PCCL_ALL_REDUCE, 8, PCCL_MAX, 0}, {PCCL_ALL_REDUCE, 9, PCCL_SUM, 0},
+                 {PCCL_ALL_REDUCE, BIG, PCCL_SUM, 0}, {PCCL_BROADCAST, 8, PCCL_SUM, 0}, {PCCL_BROADCAST, 8, PCCL_SUM, 2},
+                 {PCCL_BROADCAST, BIG, PCCL_SUM, 1}, {PCCL_BARRIER, 0, PCCL_SUM, 0}, {PCCL_ALL_REDUCE, 0, PCCL_SUM, 0}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    for (uint32_t a = 0; a < KINDS; a++) {
+        for (uint32_t b = 0; b < KINDS; b++) {
+            if (a == b) continue;
+            pccl_operation *op[3];
+            for (uint32_t i = 0; i < 3; i++) {
+                uint32_t k = i == (a + b) % 3 ? b : a;
+                op[i] = cores_start(&c, i, call_of(i, kinds[k].collective, kinds[k].count, kinds[k].op, kinds[k].root));
+            }
+            cores_run(&c, 400000); /* two sides that only wait announce themselves after the stall time */
+            for (uint32_t i = 0; i < 3; i++) expect_mismatch(op[i], "rank ", "called");
+            expect_good(&c);
+            if (c.core[0]->failed_count > 20) cores_install(&c, NULL, 0, PCCL_OK, NULL);
+        }
+    }
+    cores_free(&c);
+}
+
+/* Rank 2 calls late: its call of that number fails at once, and the numbers stay in step, also over a change of epoch. */
+static void test_late_caller(bool next_epoch) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3];
+    op[0] = cores_start(&c, 0, call_of(0, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0));
+    op[1] = cores_start(&c, 1, call_of(1, PCCL_ALL_REDUCE, 8, PCCL_MIN, 0));
+    cores_run(&c, 400000);
+    expect_mismatch(op[0], "op=sum", "op=min");
+    expect_mismatch(op[1], "op=sum", "op=min");
+    if (next_epoch) cores_install(&c, NULL, 0, PCCL_OK, NULL);
+    op[2] = cores_start(&c, 2, call_of(2, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0));
+    expect_mismatch(op[2], "rank 0 called", "rank 1 called");
+    expect_good(&c);
+    cores_free(&c);
+}
+
+/* Other operations in flight are not disturbed. */
+static void test_isolation(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *bad[2], *good[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl_call call = call_of(i, PCCL_ALL_REDUCE, BIG, PCCL_SUM, 0);
+        call.tag = 1;
+        good[i] = cores_start(&c, i, call);
+        static float spare[2][8];
+        bad[i] = cores_start(&c, i, (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = i ? PCCL_INT32 : PCCL_FLOAT32,
+                                                .count = 8, .input = spare[i], .output = spare[i]});
+    }
+    cores_run(&c, 500000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_mismatch(bad[i], "float32[8]", "int32[8]");
+        EXPECT(good[i]->ended && good[i]->status == PCCL_OK, "%s", good[i]->text);
+        pccl__core_handle_free(good[i]);
+    }
+    cores_free(&c);
+}
+
+int main(void) {
+    test_pairs();
+    test_late_caller(false);
+    test_late_caller(true);
+    test_isolation();
+    FINISH();
+}

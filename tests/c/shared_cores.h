@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shared_cores.h - a few cores joined by the simulated network without faults, driven step by step, for tests that tell a
+ * story rather than draw one from a seed.
+ */
+#ifndef PCCL_TESTS_SHARED_CORES_H
+#define PCCL_TESTS_SHARED_CORES_H
+
+#include "channel/sim.h"
+#include "engine/core.h"
+
+enum { CORES_MAX = 4 };
+
+struct cores {
+    struct pccl__sim_network *network;
+    struct pccl__transport *transport[CORES_MAX];
+    struct pccl__core *core[CORES_MAX]; /* NULL: killed */
+    pccl_peer_id id[CORES_MAX];
+    uint32_t size;
+    uint64_t epoch, now_ns;
+};
+
+void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options);
+void cores_free(struct cores *cores);
+/* Advances virtual time by `us` and runs everyone meanwhile. */
+void cores_run(struct cores *cores, uint64_t us);
+/* The next epoch with those that are left, the same commits and cause for all. */
+void cores_install(struct cores *cores, const pccl_operation_name *commits, uint32_t commits_count, pccl_status cause,
+                   const char *text);
+void cores_kill(struct cores *cores, uint32_t peer);
+/* Starts on peer `peer`; EXPECTs that it could be started. */
+pccl_operation *cores_start(struct cores *cores, uint32_t peer, pccl_call call);
+/* Takes the next event of a kind, dropping others; false: none. */
+bool cores_event(struct cores *cores, uint32_t peer, pccl_event_kind kind, pccl_event *event);
+
+#endif

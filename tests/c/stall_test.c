@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stall_test.c - waits are told with names, in virtual time, and end in a timeout that stops the epoch for everybody.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "shared_cores.h"
+
+static int32_t data[CORES_MAX];
+
+static pccl_call sum(uint32_t peer, uint32_t timeout_ms) {
+    return (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32, .count = 1, .input = &data[peer],
+                       .output = &data[peer], .timeout_ms = timeout_ms};
+}
+
+static void test_report_and_timeout(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3];
+    op[0] = cores_start(&c, 0, sum(0, 0));
+    op[1] = cores_start(&c, 1, sum(1, 2000));
+    pccl_event event;
+    cores_run(&c, 90000);
+    EXPECT(!cores_event(&c, 0, PCCL_EVENT_STALLED, &event), "too early");
+    cores_run(&c, 60000);
+    EXPECT(cores_event(&c, 0, PCCL_EVENT_STALLED, &event), "told after 100 ms");
+    EXPECT(event.waited_ms >= 100 && event.waited_ms < 160 && event.ranks_count >= 1, "waited %u", event.waited_ms);
+    EXPECT(strstr(event.text, "all_reduce(int32[1]"), "%s", event.text);
+    EXPECT(pccl__core_has_started(c.core[2], c.epoch, event.name) == 0, "rank 2 has not");
+    EXPECT(pccl__core_has_started(c.core[1], c.epoch, event.name) == 1, "rank 1 has");
+    EXPECT(pccl__core_has_started(c.core[1], c.epoch + 1, event.name) == -1, "another epoch");
+    cores_run(&c, 3000000);
+    for (uint32_t i = 0; i < 3; i++) EXPECT(cores_event(&c, i, PCCL_EVENT_FROZEN, &event), "all stop, rank %u too", i);
+    cores_install(&c, NULL, 0, PCCL_TIMEOUT, "rank 2 never called it");
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(op[i]->ended && op[i]->status == PCCL_TIMEOUT && strstr(op[i]->text, "rank 2 never"), "%s", op[i]->text);
+        pccl__core_handle_free(op[i]);
+    }
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i, 0));
+    cores_run(&c, 10000);
+    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT(op[i]->status == PCCL_OK && op[i]->ended, "%s", op[i]->text);
+        pccl__core_handle_free(op[i]);
+    }
+    cores_free(&c);
+}
+
+/* While frozen, a call of an idle tag waits for the next epoch; one behind an open call of its tag is aborted with it. */
+static void test_calls_while_frozen(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *open = cores_start(&c, 0, sum(0, 0));
+    pccl__core_freeze(c.core[0], PCCL_ABORTED, NULL, "for a test");
+    cores_run(&c, 1000);
+    pccl_call other = sum(0, 0);
+    other.tag = 5;
+    pccl_operation *behind = cores_start(&c, 0, sum(0, 0)), *waiting = cores_start(&c, 0, other);
+    EXPECT(!behind->ended && !waiting->ended, "nothing ends before the verdict");
+    EXPECT(c.core[1]->frozen, "the notice stopped the other side");
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(open->ended && open->status == PCCL_PEER_LOST, "%s", open->text);
+    EXPECT(behind->ended && behind->status == PCCL_PEER_LOST, "%s", behind->text);
+    EXPECT(!waiting->ended, "runs in the next epoch");
+    other.input = other.output = &data[1];
+    pccl_operation *meets = cores_start(&c, 1, other);
+    cores_run(&c, 1000);
+    EXPECT(waiting->ended && waiting->status == PCCL_OK && meets->ended && meets->status == PCCL_OK, "they meet");
+    pccl_operation *all[] = {open, behind, waiting, meets};
+    for (int i = 0; i < 4; i++) pccl__core_handle_free(all[i]);
+    cores_free(&c);
+}
+
+int main(void) {
+    test_report_and_timeout();
+    test_calls_while_frozen();
+    FINISH();
+}
