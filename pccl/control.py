@@ -222,7 +222,7 @@ class Control:
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """A callback raised: nothing that follows would be safe."""
         failure = context.get("exception") or context.get("message")
-        logger.critical("the control plane stops: %r", failure, exc_info=context.get("exception"))  # type: ignore[arg-type]
+        logger.critical("the control plane stops: %r", failure)
         text = f"the control plane failed: {failure!r}"
         if self.engine is not None:
             self.engine.halt(Status.SYSTEM, text)

@@ -27,7 +27,7 @@ from pccl.errors import InvalidArgument, PCCLError, ProtocolError, SystemFailure
 from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.state_master import MasterSync
-from pccl.protocol.types import Append, Drop, Limits, MasterOutput, Notify, PeerId, Send
+from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
 from pccl.sockets import RouterLink
 
 logger = logging.getLogger("pccl.master")
@@ -176,7 +176,8 @@ class MasterNode:
                     if self._journal is not None:
                         self._journal.append(output.record)
                 elif isinstance(output, Notify):
-                    logger.info("%s%s", output.text, f" ({output.peer.hex()[:8]})" if output.peer else "")
+                    level = logging.DEBUG if output.event == Event.VOTE else logging.INFO
+                    logger.log(level, "%s%s", output.text, f" ({output.peer.hex()[:8]})" if output.peer else "")
                 else:
                     assert isinstance(output, Drop)  # a router keeps nothing of a peer that is not connected
             outputs = [more for peer in unreachable for more in self._protocol.disconnected(peer, _now())]

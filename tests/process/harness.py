@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Real processes for tests: a master, and peers that run functions of the test's own module.
+
+A test file holds both sides: `def reducing(line, address): ...` is what a peer process does, and
+`run.peer(reducing)` starts one. They talk in JSON lines; every wait has a limit, and a peer that fails shows its
+traceback in the test's failure.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FunctionType, TracebackType
+from typing import Any
+
+import pccl
+from pccl.fleet import Child, Fleet, Line, Master
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 30.0
+
+
+class Run:
+    """A master (unless `master=False`) and its peers. Leaving the `with` block kills what still runs."""
+
+    def __init__(self, folder: Path, *, master: bool = True, journal: bool = False) -> None:
+        self._folder = folder
+        self._has_master = master
+        self.master = Master(folder, folder / "journal" if journal else None)
+        self._fleet = Fleet(folder)
+        self._early: dict[str, list[dict[str, Any]]] = {}
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Run:
+        if self._has_master:
+            self.master.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._fleet.close()
+        self.master.kill()
+
+    def peer(self, function: FunctionType, *arguments: str) -> Child:
+        """Starts a process that calls `function(line, address, *arguments)`."""
+        name = f"peer{len(self._early)}"
+        self._early[name] = []
+        module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
+        command = ["-m", "tests.process.harness", module, function.__name__, self.master.address]
+        child = self._fleet.start(name, [*command, *arguments], {"PYTHONPATH": str(ROOT)})
+        self._children.append(child)
+        return child
+
+    def expect(self, child: Child, kind: str) -> dict[str, Any]:
+        """The next message of that child, which must be of that kind. Messages of others wait for their turn."""
+        early = self._early[child.name]
+        while not early:
+            arrived = self._fleet.next(LIMIT_S)
+            assert arrived is not None, f"{child.name}: no {kind!r} within {LIMIT_S:.0f} s\n{self._stacks()}"
+            sender, message = arrived
+            self._early[sender.name].append(message if message is not None else {"kind": "ended"})
+        message = early.pop(0)
+        assert message["kind"] == kind, f"{child.name}: {message} instead of {kind!r}, exit {child.exit_code}\n{self.log(child)}"
+        return message
+
+    def ended(self, child: Child) -> int:
+        """Waits for the child's end: its exit code."""
+        self.expect(child, "ended")
+        assert child.exit_code is not None
+        return child.exit_code
+
+    def log(self, child: Child) -> str:
+        """What the child wrote to stderr."""
+        return (self._folder / f"{child.name}.log").read_text()
+
+    def _stacks(self) -> str:
+        """What all children were doing; it ends them."""
+        for child in self._children:
+            child.kill(signal.SIGABRT)
+            child.kill(signal.SIGCONT)
+        for child in self._children:
+            child.process.wait(LIMIT_S)
+        return "".join(f"--- {child.name}\n{self.log(child)}\n" for child in self._children)
+
+
+def gather(comm: pccl.Communicator, peers: int) -> None:
+    """Admits newcomers until `peers` are there. Only for a start: it asks again and again."""
+    while comm.group_world_size < peers:
+        if comm.are_peers_pending():
+            comm.update_topology()
+
+
+def join(address: str, peers: int, **options: Any) -> pccl.Communicator:
+    """A connected communicator in a group of `peers`."""
+    comm = pccl.Communicator(address, **options)
+    comm.connect()
+    gather(comm, peers)
+    return comm
+
+
+def main() -> None:
+    """The peer's process. An exception goes to the test and is the exit code 1."""
+    faulthandler.enable()
+    line = Line.over_stdio()
+    module, function, *arguments = sys.argv[1:]
+    try:
+        getattr(importlib.import_module(module), function)(line, *arguments)
+    except BaseException as failure:
+        line.send(kind="failed", error=type(failure).__name__, text=str(failure), pid=os.getpid())
+        traceback.print_exc()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Every example does what it says, as real processes of their own; none is longer than 80 lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pccl
+from pccl.fleet import Master
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+LIMIT_S = 60.0
+TESTED = {"all_reduce.py", "asynchronous.py", "diloco.py", "shared_state.py"}
+
+
+@pytest.fixture
+def master() -> Iterator[str]:
+    with Master() as started:
+        yield started.address
+
+
+def start(example: str, *arguments: object) -> subprocess.Popen[str]:
+    package = Path(pccl.__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / example), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(package)},
+    )
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """Output of all; they must end by themselves, with exit status 0."""
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(outputs)
+    return outputs
+
+
+def test_all_examples_are_tested_and_short() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == TESTED
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 80, path
+
+
+def test_all_reduce_outlives_a_killed_peer(master: str) -> None:
+    processes = [start("all_reduce.py", master, 200) for _ in range(3)]
+    victim = processes[0]
+    try:
+        assert victim.stdout is not None
+        for line in victim.stdout:
+            if line.startswith("round 3:"):
+                break
+    finally:
+        victim.kill()
+        victim.communicate()
+    outputs = finish(processes[1:])
+    for output in outputs:
+        assert ": 2 peers, " in output
+    assert any("round 199: 2 peers" in output for output in outputs)
+
+
+def test_asynchronous_operations_leave_the_event_loop_free(master: str) -> None:
+    for output in finish([start("asynchronous.py", master) for _ in range(2)]):
+        assert "8 layers averaged over {2} peers" in output
+        turns = re.search(r"(\d+) turns", output)
+        assert turns is not None
+        assert int(turns.group(1)) > 0
+
+
+def test_shared_state_ends_alike(master: str) -> None:
+    outputs = finish([start("shared_state.py", master, seed) for seed in (1, 2)])
+    last = [output.splitlines()[-1].partition(",")[0] for output in outputs]
+    assert last[0] == last[1]
+    assert last[0].startswith("revision 5: ")
+    assert sum("received 1048" in output for output in outputs) == 1
+
+
+def test_diloco_fits_the_model(master: str) -> None:
+    outputs = finish([start("diloco.py", master, seed) for seed in (1, 2, 3)])
+    assert len({output.partition("state ")[2] for output in outputs}) == 1
+    assert all("after 40 rounds" in output for output in outputs)
