@@ -7,7 +7,7 @@
 #include "base/bits.h"
 #include "base/clock.h"
 
-enum { PARK_TICK_MS = 5, SPIN_US = 100 };
+enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64 };
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     if (deadline_ns == NEVER_NS) {
@@ -44,23 +44,39 @@ static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
     return deadline_ns == NEVER_NS ? NEVER_NS : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
-/* Spinning pays when every member on this host can have a core of its own. */
-static bool may_spin(const struct pccl_engine *engine) {
-    return engine->core->group.host_members <= engine->cores && engine->sleepers == 0;
+/* Spinning pays when every member on this host can have a core of its own, and lately it brought something: other load,
+ * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again. */
+static uint64_t spin_time(struct pccl_engine *engine) {
+    if (engine->core->group.host_members > engine->cores || engine->sleepers > 0) return 0;
+    if (engine->spin_ns >= SPIN_LEAST_NS) return engine->spin_ns;
+    if (++engine->spins_skipped < SPIN_RETRY) return 0;
+    engine->spins_skipped = 0;
+    return SPIN_LEAST_NS;
+}
+
+static void learn_spin(struct pccl_engine *engine, bool useful) {
+    engine->spin_ns = useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
+}
+
+/* Sleeps until something is ready, with a spin before. */
+static void next_event(struct pccl_engine *engine, uint64_t limit_ns) {
+    uint64_t now = clock_now_ns(), spin = spin_time(engine), spin_until = now + spin;
+    while (spin > 0 && now < spin_until && now < limit_ns) {
+        if (turn(engine, 0) > 0) {
+            learn_spin(engine, true);
+            return;
+        }
+        now = clock_now_ns();
+    }
+    if (spin > 0) learn_spin(engine, false);
+    turn(engine, until(limit_ns, now));
 }
 
 static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
-    uint64_t spin_until = 0;
     engine->driving = true;
     engine->drives++;
-    uint64_t now = clock_now_ns();
-    while (!op->ended && !engine->forked && now < deadline_ns) {
-        if (spin_until == 0) spin_until = may_spin(engine) ? now + SPIN_US * UINT64_C(1000) : now;
-        uint64_t limit = min_u64(deadline_ns, pccl__core_deadline(engine->core));
-        int count = turn(engine, now < spin_until ? 0 : until(limit, now));
-        now = clock_now_ns();
-        if (count > 0) spin_until = 0;
-    }
+    while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns)
+        next_event(engine, min_u64(deadline_ns, pccl__core_deadline(engine->core)));
     engine->driving = false;
     if (engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
     else if (pccl__core_busy(engine->core)) pccl__engine_kick(engine);

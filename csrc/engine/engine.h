@@ -18,6 +18,8 @@
 #include "channel/poll.h"
 #include "engine/core.h"
 
+enum { PCCL__SPIN_MOST_NS = 100 * 1000 };
+
 struct pccl_engine {
     pthread_mutex_t mutex;
     pthread_cond_t ended;   /* operations ended, or the driver left */
@@ -36,6 +38,8 @@ struct pccl_engine {
     bool background_polls;  /* the background thread is in the poll set, or about to be */
     bool stopping, forked;
     uint32_t cores;         /* this process may run on */
+    uint64_t spin_ns;       /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
+    uint32_t spins_skipped;
 };
 
 /* Under the lock: after anything that may have ended operations or made events. */

@@ -72,6 +72,7 @@ pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl
     pthread_condattr_destroy(&monotonic);
     engine->id = options->id;
     engine->cores = usable_cores();
+    engine->spin_ns = PCCL__SPIN_MOST_NS;
     pccl_status status = new_parts(options, engine, error);
     if (status == PCCL_OK && (errno = pthread_create(&engine->thread, NULL, pccl__engine_main, engine)) != 0)
         status = pccl__fail(error, PCCL_SYSTEM, "cannot start the background thread");
