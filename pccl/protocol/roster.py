@@ -16,10 +16,12 @@ from enum import Enum
 from pccl.errors import Status
 from pccl.messages import (
     STATE_MESSAGES,
+    Census,
     Heartbeat,
     Hello,
     Leave,
     Member,
+    Message,
     OperationName,
     ProbeReply,
     Register,
@@ -29,7 +31,21 @@ from pccl.messages import (
     Suspect,
     Vote,
 )
-from pccl.protocol.types import Answer, GroupSync, GroupView, PeerId
+from pccl.protocol import journal
+from pccl.protocol.types import (
+    Answer,
+    Append,
+    Drop,
+    Event,
+    GroupSync,
+    GroupView,
+    MasterOutput,
+    Notify,
+    Past,
+    PeerId,
+    Record,
+    Send,
+)
 
 MAX_STALLS = 8
 
@@ -141,3 +157,41 @@ def cause_of(group: Group) -> tuple[Status, str]:
     if told:
         return Status.PEER_LOST, f"rank {group.rank(told[0][0])}: {told[0][1].text}"
     return Status.PEER_LOST, "the epoch was frozen"
+
+
+class Roster:
+    """The state that the parts of the master share, and the list of outputs that grows while an event is worked on.
+    `dirty`: something changed that may have consequences."""
+
+    def __init__(self, past: Past) -> None:
+        self.past = past
+        self.peers: dict[PeerId, Peer] = {}
+        self.pending: dict[PeerId, Peer] = {}
+        self.groups: dict[int, Group] = {}
+        self.accepted = 0
+        self.dirty = False
+        self._out: list[MasterOutput] = []
+
+    @property
+    def census(self) -> Census:
+        sizes = [len(view.members) for view in self.past.views.values()]
+        return Census(sum(sizes), len(sizes), max(sizes, default=0))
+
+    def commit(self, record: Record) -> None:
+        """The only change of what outlives the master."""
+        self._out.append(Append(record))
+        journal.apply(self.past, record)
+
+    def send(self, peer: PeerId, message: Message) -> None:
+        self._out.append(Send(peer, message))
+
+    def drop(self, peer: PeerId) -> None:
+        self._out.append(Drop(peer))
+
+    def notify(self, event: Event, text: str, peer: PeerId = b"", epoch: int = 0) -> None:
+        self._out.append(Notify(event, text, peer, epoch))
+
+    def take(self) -> list[MasterOutput]:
+        """The outputs so far; the list begins anew."""
+        out, self._out = self._out, []
+        return out

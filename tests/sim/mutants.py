@@ -14,6 +14,7 @@ from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import Hello, Message, OperationName, ReportLine, View, Vote
+from pccl.protocol.epochs import Epochs
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.roster import Group
 from pccl.protocol.types import Append, GroupView, MasterOutput, PeerId
@@ -55,15 +56,21 @@ class PublishesNothing(Engine):
         super().install(view, ())
 
 
-class AnyDone(MasterProtocol):
-    """Commits what any survivor has done."""
-
+class _AnyDoneEpochs(Epochs):
     def _next_view(self, number: int, *arguments: Any) -> GroupView:
-        group = self._groups.get(number)
+        group = self._roster.groups.get(number)
         view = super()._next_view(number, *arguments)
         if group is None or group.gathering is None:
             return view
         return replace(view, commits=_done_anywhere([it.lines for it in group.gathering.reports.values()]))
+
+
+class AnyDone(MasterProtocol):
+    """Commits what any survivor has done."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._epochs.__class__ = _AnyDoneEpochs
+        return super().start(now)
 
 
 def _done_anywhere(reports: Sequence[Sequence[ReportLine]]) -> tuple[OperationName, ...]:
@@ -71,16 +78,22 @@ def _done_anywhere(reports: Sequence[Sequence[ReportLine]]) -> tuple[OperationNa
     return tuple(OperationName(*name) for name in names)
 
 
-class EarlyVerdict(MasterProtocol):
-    """Decides before the last survivor has reported, as if that one had said what another did."""
-
-    def _gathered(self, group: Group) -> bool:
+class _EarlyEpochs(Epochs):
+    def gathered(self, group: Group) -> bool:
         gathering = group.gathering
         if gathering is not None and gathering.reports and len(gathering.reports) == len(group.members) - 1:
             reports = list(gathering.reports.values())
             for peer in group.members:
                 gathering.reports.setdefault(peer, reports[0])
-        return super()._gathered(group)
+        return super().gathered(group)
+
+
+class EarlyVerdict(MasterProtocol):
+    """Decides before the last survivor has reported, as if that one had said what another did."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._epochs.__class__ = _EarlyEpochs
+        return super().start(now)
 
 
 class ForgetfulJournal(MasterProtocol):
@@ -95,15 +108,17 @@ class NoViewAgain(MasterProtocol):
     """Does not repeat a view that a member may have missed."""
 
     def _hello_again(self, entry: Any, hello: Hello, now: int) -> None:
-        super()._hello_again(entry, replace(hello, epoch=self._groups[entry.group].epoch), now)
+        super()._hello_again(entry, replace(hello, epoch=self._roster.groups[entry.group].epoch), now)
 
 
 class NoAnswerAgain(MasterProtocol):
-    """Takes a repeated vote that has its answer for a new one that nobody has answered."""
+    """Says nothing to a repeated vote that has its answer."""
 
-    def _vote(self, entry: Any, message: Vote, now: int) -> None:
-        if entry.answered is None or message.call > entry.answered.call:
-            super()._vote(entry, message, now)
+    def received(self, peer: PeerId, message: Message, now: int) -> list[MasterOutput]:
+        entry = self._roster.peers.get(peer)
+        if isinstance(message, Vote) and entry and entry.answered and message.call == entry.answered.call:
+            return []
+        return super().received(peer, message, now)
 
 
 ENGINES: tuple[type[Engine], ...] = (NoFreeze, NoBarrier, StaleEpoch, PublishesNothing)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""From one epoch of a group to the next.
+
+What for: freezing a group, collecting its reports, and making the one `Change` that ends the epoch. Must not know: why
+an epoch has to end, how peers are found dead, votes.
+
+The one idea: whatever the reason, a group is *gathered* first. So every survivor has installed the epoch that ends, has
+stopped, and has said what it had; the new view can then be decided without asking anyone again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pccl.errors import Status
+from pccl.messages import Census, CensusUpdate, FreezeEpoch, View, clip
+from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
+from pccl.protocol.suspicion import LinkFaults, Suspicions
+from pccl.protocol.topology import ring_order
+from pccl.protocol.types import Admission, Answer, Change, Event, GroupView, PeerId
+from pccl.protocol.verdict import verdict
+
+
+class Epochs:
+    """The part of the master that owns views."""
+
+    def __init__(self, roster: Roster, suspicions: Suspicions, links: LinkFaults) -> None:
+        self._roster, self._suspicions, self._links = roster, suspicions, links
+
+    def gather(self, group: Group, now: int, reporter: PeerId = b"") -> Gathering:
+        """Stops the epoch of a group, if it is not stopping already. `reporter` has frozen it by itself."""
+        if group.gathering is None:
+            group.gathering = Gathering(now)
+            self._roster.dirty = True
+            self._roster.notify(Event.FROZEN, f"epoch {group.epoch} of group {group.view.group}", epoch=group.epoch)
+            freeze = FreezeEpoch(group.epoch)
+            for peer in group.members:
+                if peer != reporter and self._roster.peers[peer].known:
+                    self._roster.send(peer, freeze)
+        return group.gathering
+
+    def gathered(self, group: Group) -> bool:
+        """Whether all survivors have reported and nobody among them is under suspicion."""
+        gathering = group.gathering
+        return (
+            gathering is not None
+            and len(gathering.reports) == len(group.members)
+            and not self._suspicions.any_of(group.members)
+        )
+
+    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
+        """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, and
+        the callers of a vote their answers (the owner of votes tells them)."""
+        roster = self._roster
+        newcomers: dict[int, list[Admission]] = {number: [] for number in numbers}
+        for peer in admitting:
+            it = roster.pending[peer]
+            assert it.member is not None  # Register made it pending
+            newcomers.setdefault(it.group, []).append(Admission(it.id, it.secret, it.group, it.member))
+        views = [
+            self._next_view(number, admissions, roster.past.epoch + 1 + index, now)
+            for index, (number, admissions) in enumerate(newcomers.items())
+        ]
+        admissions = tuple(it for entries in newcomers.values() for it in entries)
+        before = roster.census
+        roster.commit(Change(admissions, tuple(views), tuple(answers)))
+        for admission in admissions:
+            entry = roster.pending.pop(admission.id)
+            entry.phase = Phase.ACCEPTED
+            roster.accepted += 1
+            roster.notify(Event.ACCEPTED, f"{entry.name} into group {entry.group}", entry.id)
+        for view in views:
+            self._tell_view(view)
+        self._tell_census(before, list(newcomers))
+        roster.dirty = True
+
+    def _tell_view(self, view: GroupView) -> None:
+        """The view is journalled: from here on it is the group's."""
+        old = self._roster.groups.get(view.group)
+        self._roster.groups[view.group] = Group(view, list(view.members), sync=old.sync if old else None)
+        line = f"group {view.group}: {len(view.members)} members; {view.text}"
+        self._roster.notify(Event.VIEW, line, epoch=view.epoch)
+        message = self.view_message(view)
+        for peer in view.members:
+            self._roster.send(peer, message)
+
+    def _next_view(self, number: int, newcomers: Sequence[Admission], epoch: int, now: int) -> GroupView:
+        group = self._roster.groups.get(number)
+        survivors = group.members if group else []
+        members = [*survivors, *(it.id for it in newcomers)]
+        admitted = tuple(range(len(survivors), len(members)))
+        ring = self.ring(members, now, newcomers)
+        if group is None or group.gathering is None:
+            return GroupView(epoch, 0, number, tuple(members), ring, admitted, (), Status.OK, "the group begins")
+        status, text = cause_of(group)
+        decided = verdict([group.gathering.reports[peer].lines for peer in survivors])
+        for name in decided.conflicts:
+            line = f"tag {name.tag}, sequence {name.sequence} returned on one member without the data of another"
+            self._roster.notify(Event.CONFLICT, line, epoch=group.epoch)
+        return GroupView(
+            epoch, group.epoch, number, tuple(members), ring, admitted, decided.commits, status, clip(text)
+        )
+
+    def ring(self, members: Sequence[PeerId], now: int, newcomers: Sequence[Admission] = ()) -> tuple[int, ...]:
+        """The ring for `members`, some of whom may be `newcomers` that the journal does not have yet."""
+        fresh = {it.id: it for it in newcomers}
+        known = self._roster.past.admissions
+        placed = [(fresh.get(peer) or known[peer]).member.host_id for peer in members]
+        ranks = {peer: rank for rank, peer in enumerate(members)}
+        broken = [
+            (ranks[one], ranks[other]) for one, other in self._links.broken(now) if one in ranks and other in ranks
+        ]
+        return ring_order(placed, broken)
+
+    def end_group(self, number: int) -> None:
+        """The last member is gone. What its shared state remembers stays, for whoever founds the group again."""
+        view = self._roster.groups.pop(number).view
+        before = self._roster.census
+        epoch = self._roster.past.epoch + 1
+        ended = GroupView(epoch, view.epoch, number, (), (), (), (), Status.OK, "the group has ended")
+        self._roster.commit(Change(views=(ended,)))
+        self._tell_census(before, [number])
+
+    def view_message(self, view: GroupView) -> View:
+        """What the members of `view` are told."""
+        members = tuple(self._roster.past.admissions[peer].member for peer in view.members)
+        return View(
+            view.epoch,
+            view.previous,
+            view.group,
+            members,
+            view.ring,
+            view.admitted,
+            view.commits,
+            view.cause,
+            view.text,
+            self._roster.census,
+        )
+
+    def _tell_census(self, before: Census, changed: Sequence[int]) -> None:
+        """Other groups than the changed ones learn the new numbers; those have them in their views."""
+        census = self._roster.census
+        if census == before:
+            return
+        update = CensusUpdate(census)
+        for number, group in self._roster.groups.items():
+            if number not in changed:
+                for peer in group.members:
+                    self._roster.send(peer, update)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""The joint calls: votes of the run and of groups, from the first voice to the answers.
+
+What for: it completes votes, finds those that can never be completed, and resolves the complete ones. Must not know:
+how peers come and go, how epochs are made.
+
+The one idea: an answer is journalled for every voter before any of them hears it, and kept until the voter's next call.
+So a vote that is said again, to this master or to a restarted one, gets the answer it got before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pccl.errors import Status
+from pccl.messages import HasStarted, Message, Stalled, Started, Vote, VoteResult, clip
+from pccl.protocol.epochs import Epochs
+from pccl.protocol.roster import Group, Peer, Phase, Roster
+from pccl.protocol.types import (
+    CALL_NAMES,
+    Answer,
+    Ballot,
+    Change,
+    Event,
+    Memory,
+    PeerId,
+    SyncFactory,
+    SyncStep,
+    VoteKind,
+)
+from pccl.protocol.votes import Open, VoteBox
+
+
+@dataclass(slots=True)
+class Resolution:
+    """A complete vote of the run that changes `groups`: all of them are gathered before any of them changes."""
+
+    kind: VoteKind
+    groups: list[int]
+    admitting: list[PeerId]
+
+
+class JointCalls:
+    """The part of the master that owns votes. `fault(peer, text, now)` removes a peer that breaks the protocol."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        epochs: Epochs,
+        draw: Callable[[], int],
+        sync: SyncFactory,
+        fault: Callable[[PeerId, str, int], None],
+    ) -> None:
+        self._roster, self._epochs = roster, epochs
+        self._draw, self._sync_factory, self._fault = draw, sync, fault
+        self._votes = VoteBox()
+        self._resolution: Resolution | None = None
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def member_lost(self, entry: Peer, group: Group, now: int) -> None:
+        """Nobody waits for its voice any more; a running synchronisation goes on without it."""
+        self._votes.drop(entry.id, entry.group)
+        if group.members and group.sync is not None:
+            self._sync_step(group, group.sync.member_lost(entry.id, now))
+
+    def rejoined(self, entry: Peer, group: Group, now: int) -> None:
+        """A member renewed its connection."""
+        if group.sync is not None:
+            self._sync_step(group, group.sync.rejoined(entry.id, now))
+
+    def settle(self, now: int) -> None:
+        """Completes what can be completed."""
+        if not self._roster.accepted:
+            self._resolution = None
+        elif self._resolution is not None:
+            self._complete_resolution(self._resolution, now)
+        elif self._votes.run_count() == self._roster.accepted:
+            self._resolve(now)
+        for number in self._votes.voted_groups():
+            group = self._roster.groups[number]
+            if group.sync is None and self._votes.group_count(number) == len(group.members):
+                self._begin_sync(number, group, now)
+
+    def holds(self, number: int) -> bool:
+        """Whether group `number` changes together with others, when a vote is resolved."""
+        return self._resolution is not None and number in self._resolution.groups
+
+    def explain(self) -> list[str]:
+        lines: list[str] = []
+        run = self._votes.run_votes()
+        if run:
+            voted = {vote.peer: True for vote in run}
+            peers = self._roster.peers.values()
+            absent = [it.name for it in peers if it.phase is Phase.ACCEPTED and it.id not in voted]
+            lines.append(f"{CALL_NAMES[run[0].kind]}: waiting for {', '.join(absent) or 'the new views'}")
+        for number, group in self._roster.groups.items():
+            voted = {vote.peer: True for vote in self._votes.group_votes(number)}
+            if group.sync is not None:
+                lines.append(f"group {number}: {group.sync.explain()}")
+            elif voted:
+                ranks = [f"rank {group.rank(peer)}" for peer in group.members if peer not in voted]
+                lines.append(f"group {number}: sync_shared_state: waiting for {', '.join(ranks)}")
+        return lines
+
+    # ------------------------------------------------------------------------------------------ messages
+
+    def vote(self, entry: Peer, message: Vote, now: int) -> None:
+        group = self._roster.groups[entry.group]
+        if entry.answered is not None and message.call <= entry.answered.call:
+            if message.call == entry.answered.call:
+                self._roster.send(entry.id, _result(entry.answered))
+            return
+        standing = self._votes.of(entry.id, entry.group)
+        if standing is not None:
+            if standing.call != message.call:
+                self._fault(entry.id, f"vote {message.call} while its vote {standing.call} is open", now)
+            else:
+                self._ask_voter(entry.id, group)
+            return
+        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body)
+        clash = self._votes.cast(vote)
+        self._roster.dirty = True
+        if clash:
+            self._fail_votes(vote, clash)
+            return
+        if vote.kind is not VoteKind.ARE_PEERS_PENDING:
+            group.forget_stalls(entry.id)
+        self._ask_voter(entry.id, group)
+
+    def _ask_voter(self, voter: PeerId, group: Group) -> None:
+        """Members wait in operations: has the voter started them?"""
+        for staller, operation in group.stalls:
+            if self._votes.of(staller, group.view.group) is None:
+                self._roster.send(voter, HasStarted(group.epoch, operation))
+
+    def stalled(self, entry: Peer, message: Stalled, now: int) -> None:
+        group = self._roster.groups[entry.group]
+        if message.epoch != group.epoch:
+            return
+        voting = self._votes.of(entry.id, entry.group)
+        if voting is not None and voting.kind is not VoteKind.ARE_PEERS_PENDING:
+            return
+        group.stall(entry.id, message.operation, message.waited_ms)
+        for peer in group.members:
+            if peer != entry.id and self._votes.of(peer, entry.group) is not None:
+                self._roster.send(peer, HasStarted(group.epoch, message.operation))
+
+    def started(self, entry: Peer, message: Started, now: int) -> None:
+        """A voter's answer. If it has not started what another member waits in, neither can ever go on."""
+        group = self._roster.groups[entry.group]
+        vote = self._votes.of(entry.id, entry.group)
+        if message.answer != 0 or message.epoch != group.epoch or vote is None:
+            return
+        stuck = [
+            peer
+            for peer, operation in group.stalls
+            if operation == message.operation and self._votes.of(peer, entry.group) is None
+        ]
+        if not stuck:
+            return
+        operation = message.operation
+        text = (
+            f"rank {group.rank(entry.id)} called {CALL_NAMES[vote.kind]} while rank {group.rank(stuck[0])} waits in "
+            f"operation (tag {operation.tag}, sequence {operation.sequence}) that needs it"
+        )
+        self._fail_votes(vote, text)
+        self._epochs.gather(group, now).cause = (Status.CALL_MISMATCH, text)
+
+    def state_message(self, entry: Peer, message: Message, now: int) -> None:
+        group = self._roster.groups[entry.group]
+        if group.sync is not None:
+            self._sync_step(group, group.sync.received(entry.id, message, now))
+
+    # ------------------------------------------------------------------------------------------ resolutions
+
+    def _resolve(self, now: int) -> None:
+        """Every accepted peer has called the same joint call of the run."""
+        kind, groups = self._votes.run_votes()[0].kind, self._roster.groups
+        admitting: list[PeerId] = []
+        if kind is VoteKind.OPTIMIZE_TOPOLOGY:
+            changing = [it for it, group in groups.items() if self._epochs.ring(group.members, now) != group.view.ring]
+        elif kind is VoteKind.UPDATE_TOPOLOGY:
+            admitting = list(self._roster.pending)
+            wanted = {self._roster.pending[peer].group: True for peer in admitting}
+            changing = [number for number in groups if number in wanted]
+        else:
+            self._answer_run(bool(self._roster.pending))
+            return
+        if not changing and not admitting:
+            self._answer_run(False)
+            return
+        self._resolution = Resolution(kind, changing, admitting)
+        for number in changing:
+            gathering = self._epochs.gather(groups[number], now)
+            gathering.cause = gathering.cause or (Status.PEER_LOST, f"{CALL_NAMES[kind]} made a new epoch")
+        self._roster.dirty = True
+
+    def _complete_resolution(self, resolution: Resolution, now: int) -> None:
+        """Changes all groups of a vote at once, as soon as the last of them is gathered."""
+        groups = [number for number in resolution.groups if number in self._roster.groups]
+        if not all(self._epochs.gathered(self._roster.groups[number]) for number in groups):
+            return
+        self._resolution = None
+        admitting = [peer for peer in resolution.admitting if peer in self._roster.pending]
+        answers = [Answer(vote.peer, vote.call, flag=True) for vote in self._votes.run_votes()]
+        self._epochs.change(groups, admitting, answers, now)
+        self._tell_answers(answers)
+
+    def _answer_run(self, flag: bool) -> None:
+        self._answer([Answer(vote.peer, vote.call, flag=flag) for vote in self._votes.run_votes()])
+
+    def _fail_votes(self, vote: Open, text: str) -> None:
+        stuck = self._votes.stuck_with(vote)
+        self._answer([Answer(it.peer, it.call, Status.CALL_MISMATCH, clip(text)) for it in stuck])
+
+    # ------------------------------------------------------------------------------------------ answers
+
+    def _answer(self, answers: Sequence[Answer]) -> None:
+        """Ends votes: first for good (journal), then for their callers."""
+        answers = [answer for answer in answers if answer.peer in self._roster.peers]
+        if answers:
+            self._roster.commit(Change(answers=tuple(answers)))
+            self._tell_answers(answers)
+
+    def _tell_answers(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            entry = self._roster.peers[answer.peer]
+            entry.answered = answer
+            self._votes.drop(answer.peer, entry.group)
+            self._roster.send(answer.peer, _result(answer))
+        self._roster.dirty = True
+        failed = [answer.text for answer in answers if answer.status != Status.OK]
+        self._roster.notify(Event.VOTE, f"{len(answers)} callers answered: {failed[0] if failed else 'ok'}")
+
+    # ------------------------------------------------------------------------------------------ shared state
+
+    def _begin_sync(self, number: int, group: Group, now: int) -> None:
+        votes = sorted(self._votes.group_votes(number), key=lambda vote: group.rank(vote.peer))
+        ballots = [Ballot(vote.peer, group.rank(vote.peer), vote.call, vote.body) for vote in votes]
+        group.sync = self._sync_factory(self._draw(), number, ballots, self._roster.past.memories.get(number, b""))
+        self._sync_step(group, group.sync.begin(now))
+
+    def _sync_step(self, group: Group, step: SyncStep) -> None:
+        for send in step.sends:
+            if send.peer in self._roster.peers:
+                self._roster.send(send.peer, send.message)
+        if step.memory is not None:
+            self._roster.commit(Memory(group.view.group, step.memory))
+        if step.answers is not None:
+            group.sync = None
+            self._answer(step.answers)
+
+
+def _result(answer: Answer) -> VoteResult:
+    return VoteResult(answer.call, answer.status, answer.text, answer.flag, answer.body)
