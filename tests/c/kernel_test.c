@@ -510,9 +510,10 @@ static double bench_one(const struct pccl__kernels *k, int op, pccl_dtype d, uin
     double best = 0;
     size_t calls = bytes > 1 << 20 ? 1 : 64;
     uint64_t one = is_float(d) ? encode(d, 1.0) : 1; /* sums and products of it meet no slow subnormals */
+    for (size_t width = pccl_dtype_bytes(d); width < 8; width *= 2)
+        one |= one << 8 * width;
     for (size_t filled = 0; filled < 2 * bytes; filled += 8)
-        for (size_t at = 0; at < 8; at += pccl_dtype_bytes(d))
-            memcpy(memory + filled + at, &one, pccl_dtype_bytes(d));
+        memcpy(memory + filled, &one, 8);
     for (int batch = 0; batch < 5; batch++) {
         double start = now_s();
         for (size_t i = 0; i < calls; i++)
