@@ -21,8 +21,7 @@ static uint32_t crc32c_update(uint32_t crc, const uint8_t *at, size_t bytes) {
         crc = slice[7][low & 0xff] ^ slice[6][low >> 8 & 0xff] ^ slice[5][low >> 16 & 0xff] ^ slice[4][low >> 24] ^
               slice[3][high & 0xff] ^ slice[2][high >> 8 & 0xff] ^ slice[1][high >> 16 & 0xff] ^ slice[0][high >> 24];
     }
-    for (; bytes > 0; at++, bytes--)
-        crc = crc >> 8 ^ slice[0][(crc ^ *at) & 0xff];
+    for (; bytes > 0; at++, bytes--) crc = crc >> 8 ^ slice[0][(crc ^ *at) & 0xff];
     return crc;
 }
 

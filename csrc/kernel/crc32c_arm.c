@@ -28,8 +28,7 @@ static inline uint32_t step_1(uint32_t crc, uint8_t byte) {
 CRC32C_STREAMS(crc32c_arm, step_8, step_1)
 
 bool pccl__fill_crc32c_arm(struct pccl__kernels *kernels) {
-    if (!cpu_has_crc32())
-        return false;
+    if (!cpu_has_crc32()) return false;
     kernels->crc32c = crc32c_arm;
     return true;
 }

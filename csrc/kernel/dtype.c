@@ -8,12 +8,10 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[PCCL_DTYPE_COUNT] = {
-    [PCCL_INT8] = {"int8", 1},         [PCCL_UINT8] = {"uint8", 1},
-    [PCCL_INT16] = {"int16", 2},       [PCCL_UINT16] = {"uint16", 2},
-    [PCCL_INT32] = {"int32", 4},       [PCCL_UINT32] = {"uint32", 4},
-    [PCCL_INT64] = {"int64", 8},       [PCCL_UINT64] = {"uint64", 8},
-    [PCCL_FLOAT16] = {"float16", 2},   [PCCL_BFLOAT16] = {"bfloat16", 2},
-    [PCCL_FLOAT32] = {"float32", 4},   [PCCL_FLOAT64] = {"float64", 8},
+    [PCCL_INT8] = {"int8", 1},         [PCCL_UINT8] = {"uint8", 1},     [PCCL_INT16] = {"int16", 2},
+    [PCCL_UINT16] = {"uint16", 2},     [PCCL_INT32] = {"int32", 4},     [PCCL_UINT32] = {"uint32", 4},
+    [PCCL_INT64] = {"int64", 8},       [PCCL_UINT64] = {"uint64", 8},   [PCCL_FLOAT16] = {"float16", 2},
+    [PCCL_BFLOAT16] = {"bfloat16", 2}, [PCCL_FLOAT32] = {"float32", 4}, [PCCL_FLOAT64] = {"float64", 8},
 };
 
 static const char *const reduce_ops[PCCL_REDUCE_OP_COUNT] = {
@@ -21,13 +19,9 @@ static const char *const reduce_ops[PCCL_REDUCE_OP_COUNT] = {
 };
 
 /* Enums may arrive from the wire: any number is allowed. */
-size_t pccl_dtype_bytes(pccl_dtype dtype) {
-    return (unsigned)dtype < PCCL_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
-}
+size_t pccl_dtype_bytes(pccl_dtype dtype) { return (unsigned)dtype < PCCL_DTYPE_COUNT ? dtypes[dtype].bytes : 0; }
 
-const char *pccl_dtype_name(pccl_dtype dtype) {
-    return (unsigned)dtype < PCCL_DTYPE_COUNT ? dtypes[dtype].name : "?";
-}
+const char *pccl_dtype_name(pccl_dtype dtype) { return (unsigned)dtype < PCCL_DTYPE_COUNT ? dtypes[dtype].name : "?"; }
 
 const char *pccl_reduce_op_name(pccl_reduce_op op) {
     return (unsigned)op < PCCL_REDUCE_OP_COUNT ? reduce_ops[op] : "?";

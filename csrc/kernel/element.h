@@ -80,21 +80,21 @@ static inline uint16_t f16_store(float value) {
 
 /* MIN and MAX never leave the integers: without the sign, bits above those of infinity are a NaN; and bits are in the
  * order of their values, -0 below +0, once those with a sign are made to count backwards. */
-#define FLOAT_ORDER(DTYPE, BITS, INFINITE, NOT_A_NUMBER)                                                          \
-    static inline int##BITS##_t DTYPE##_order(uint##BITS##_t bits) {                                              \
-        uint##BITS##_t sign = (uint##BITS##_t)((int##BITS##_t)bits >> (BITS - 1)); /* all ones or zero */         \
-        return (int##BITS##_t)(bits ^ (uint##BITS##_t)(sign >> 1));                                               \
-    }                                                                                                             \
-    static inline int DTYPE##_is_nan(uint##BITS##_t bits) {                                                       \
-        return (int##BITS##_t)(bits & INT##BITS##_MAX) > (int##BITS##_t)(INFINITE);                               \
-    }                                                                                                             \
-    static inline uint##BITS##_t DTYPE##_min(uint##BITS##_t a, uint##BITS##_t b) {                                \
-        uint##BITS##_t less = DTYPE##_order(a) < DTYPE##_order(b) ? a : b;                                        \
-        return DTYPE##_is_nan(a) | DTYPE##_is_nan(b) ? (uint##BITS##_t)(NOT_A_NUMBER) : less;                     \
-    }                                                                                                             \
-    static inline uint##BITS##_t DTYPE##_max(uint##BITS##_t a, uint##BITS##_t b) {                                \
-        uint##BITS##_t more = DTYPE##_order(a) > DTYPE##_order(b) ? a : b;                                        \
-        return DTYPE##_is_nan(a) | DTYPE##_is_nan(b) ? (uint##BITS##_t)(NOT_A_NUMBER) : more;                     \
+#define FLOAT_ORDER(DTYPE, BITS, INFINITE, NOT_A_NUMBER)                                                               \
+    static inline int##BITS##_t DTYPE##_order(uint##BITS##_t bits) {                                                   \
+        uint##BITS##_t sign = (uint##BITS##_t)((int##BITS##_t)bits >> (BITS - 1)); /* all ones or zero */              \
+        return (int##BITS##_t)(bits ^ (uint##BITS##_t)(sign >> 1));                                                    \
+    }                                                                                                                  \
+    static inline int DTYPE##_is_nan(uint##BITS##_t bits) {                                                            \
+        return (int##BITS##_t)(bits & INT##BITS##_MAX) > (int##BITS##_t)(INFINITE);                                    \
+    }                                                                                                                  \
+    static inline uint##BITS##_t DTYPE##_min(uint##BITS##_t a, uint##BITS##_t b) {                                     \
+        uint##BITS##_t less = DTYPE##_order(a) < DTYPE##_order(b) ? a : b;                                             \
+        return DTYPE##_is_nan(a) | DTYPE##_is_nan(b) ? (uint##BITS##_t)(NOT_A_NUMBER) : less;                          \
+    }                                                                                                                  \
+    static inline uint##BITS##_t DTYPE##_max(uint##BITS##_t a, uint##BITS##_t b) {                                     \
+        uint##BITS##_t more = DTYPE##_order(a) > DTYPE##_order(b) ? a : b;                                             \
+        return DTYPE##_is_nan(a) | DTYPE##_is_nan(b) ? (uint##BITS##_t)(NOT_A_NUMBER) : more;                          \
     }
 FLOAT_ORDER(f16, 16, 0x7c00, F16_NAN)
 FLOAT_ORDER(bf16, 16, 0x7f80, BF16_NAN)

@@ -39,16 +39,14 @@ static inline void fp_env_write(uint64_t modes) { (void)modes; }
 /* Returns what fp_env_leave needs. Writing the register costs more than a small reduce, so only when it differs. */
 static inline uint64_t fp_env_enter(void) {
     uint64_t modes = fp_env_read();
-    if (__builtin_expect((modes & ~(uint64_t)FP_ENV_STICKY) != FP_ENV_DEFAULT, 0))
-        fp_env_write(FP_ENV_DEFAULT);
+    if (__builtin_expect((modes & ~(uint64_t)FP_ENV_STICKY) != FP_ENV_DEFAULT, 0)) fp_env_write(FP_ENV_DEFAULT);
     __asm__ volatile("" : : : "memory");
     return modes;
 }
 
 static inline void fp_env_leave(uint64_t modes) {
     __asm__ volatile("" : : : "memory");
-    if (__builtin_expect((modes & ~(uint64_t)FP_ENV_STICKY) != FP_ENV_DEFAULT, 0))
-        fp_env_write(modes);
+    if (__builtin_expect((modes & ~(uint64_t)FP_ENV_STICKY) != FP_ENV_DEFAULT, 0)) fp_env_write(modes);
 }
 
 #endif

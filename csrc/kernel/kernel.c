@@ -12,8 +12,7 @@
 static unsigned cpu_flags(void) {
     unsigned eax, ebx, ecx = 0, edx, flags = 0;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("sse4.2"))
-        flags |= PCCL__CPU_SSE42;
+    if (__builtin_cpu_supports("sse4.2")) flags |= PCCL__CPU_SSE42;
     /* __builtin_cpu_supports asks XGETBV too; not every compiler lets it be asked for F16C. */
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
         (ecx & bit_F16C))
@@ -47,8 +46,7 @@ static const struct {
 void pccl__kernels_fill(struct pccl__kernels *kernels, unsigned mask) {
     unsigned flags = cpu_flags() & mask;
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
-        if ((levels[i].needs & flags) == levels[i].needs)
-            levels[i].fill(kernels);
+        if ((levels[i].needs & flags) == levels[i].needs) levels[i].fill(kernels);
 }
 
 static struct pccl__kernels best;

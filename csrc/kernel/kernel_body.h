@@ -22,8 +22,8 @@
 #endif
 
 /* Elements at any address. */
-#define ANYWHERE(BITS, SIGNED, UNSIGNED)                                     \
-    typedef uint##BITS##_t UNSIGNED __attribute__((aligned(1), may_alias));  \
+#define ANYWHERE(BITS, SIGNED, UNSIGNED)                                                                               \
+    typedef uint##BITS##_t UNSIGNED __attribute__((aligned(1), may_alias));                                            \
     typedef int##BITS##_t SIGNED __attribute__((aligned(1), may_alias));
 ANYWHERE(8, any_i8, any_u8)
 ANYWHERE(16, any_i16, any_u16)
@@ -31,40 +31,40 @@ ANYWHERE(32, any_i32, any_u32)
 ANYWHERE(64, any_i64, any_u64)
 
 /* NAME: target[i] = result, an expression of a = left[i] and b = right[i]. */
-#define REDUCE(NAME, TYPE, result)                                                            \
-    static void NAME(void *target, const void *left, const void *right, size_t count) {       \
-        TYPE *t = target;                                                                     \
-        const TYPE *l = left, *r = right;                                                     \
-        uint64_t modes = fp_env_enter();                                                      \
-        INDEPENDENT                                                                           \
-        for (size_t i = 0; i < count; i++) {                                                  \
-            TYPE a = l[i], b = r[i];                                                          \
-            t[i] = (result);                                                                  \
-        }                                                                                     \
-        fp_env_leave(modes);                                                                  \
+#define REDUCE(NAME, TYPE, result)                                                                                     \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {                                \
+        TYPE *t = target;                                                                                              \
+        const TYPE *l = left, *r = right;                                                                              \
+        uint64_t modes = fp_env_enter();                                                                               \
+        INDEPENDENT                                                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            TYPE a = l[i], b = r[i];                                                                                   \
+            t[i] = (result);                                                                                           \
+        }                                                                                                              \
+        fp_env_leave(modes);                                                                                           \
     }
 
 /* NAME: target[i] = result, an expression of a = target[i] and d, the divisor as a DIVISOR. */
-#define DIVIDE(NAME, TYPE, DIVISOR, result)                                                   \
-    static void NAME(void *target, uint32_t divisor, size_t count) {                          \
-        TYPE *t = target;                                                                     \
-        uint64_t modes = fp_env_enter();                                                      \
-        DIVISOR d = (DIVISOR)divisor;                                                         \
-        INDEPENDENT                                                                           \
-        for (size_t i = 0; i < count; i++) {                                                  \
-            TYPE a = t[i];                                                                    \
-            t[i] = (result);                                                                  \
-        }                                                                                     \
-        fp_env_leave(modes);                                                                  \
+#define DIVIDE(NAME, TYPE, DIVISOR, result)                                                                            \
+    static void NAME(void *target, uint32_t divisor, size_t count) {                                                   \
+        TYPE *t = target;                                                                                              \
+        uint64_t modes = fp_env_enter();                                                                               \
+        DIVISOR d = (DIVISOR)divisor;                                                                                  \
+        INDEPENDENT                                                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            TYPE a = t[i];                                                                                             \
+            t[i] = (result);                                                                                           \
+        }                                                                                                              \
+        fp_env_leave(modes);                                                                                           \
     }
 
 /* 0u: in C, 16-bit operands would become signed ints, whose product may overflow. */
-#define INTEGERS(BITS)                                                        \
-    REDUCE(sum_u##BITS, any_u##BITS, (any_u##BITS)(0u + a + b))               \
-    REDUCE(prod_u##BITS, any_u##BITS, (any_u##BITS)((0u + a) * b))            \
-    REDUCE(min_i##BITS, any_i##BITS, a < b ? a : b)                           \
-    REDUCE(max_i##BITS, any_i##BITS, a > b ? a : b)                           \
-    REDUCE(min_u##BITS, any_u##BITS, a < b ? a : b)                           \
+#define INTEGERS(BITS)                                                                                                 \
+    REDUCE(sum_u##BITS, any_u##BITS, (any_u##BITS)(0u + a + b))                                                        \
+    REDUCE(prod_u##BITS, any_u##BITS, (any_u##BITS)((0u + a) * b))                                                     \
+    REDUCE(min_i##BITS, any_i##BITS, a < b ? a : b)                                                                    \
+    REDUCE(max_i##BITS, any_i##BITS, a > b ? a : b)                                                                    \
+    REDUCE(min_u##BITS, any_u##BITS, a < b ? a : b)                                                                    \
     REDUCE(max_u##BITS, any_u##BITS, a > b ? a : b)
 INTEGERS(8)
 INTEGERS(16)
@@ -84,33 +84,33 @@ DIVIDE(divide_i64, any_i64, int64_t, a / d)
 DIVIDE(divide_u64, any_u64, uint64_t, a / d)
 
 /* Floats are loaded and stored as bits, see element.h. */
-#define FLOAT_ORDERS(DTYPE, TYPE)                        \
-    REDUCE(min_##DTYPE, TYPE, DTYPE##_min(a, b))         \
+#define FLOAT_ORDERS(DTYPE, TYPE)                                                                                      \
+    REDUCE(min_##DTYPE, TYPE, DTYPE##_min(a, b))                                                                       \
     REDUCE(max_##DTYPE, TYPE, DTYPE##_max(a, b))
 FLOAT_ORDERS(f16, any_u16)
 FLOAT_ORDERS(bf16, any_u16)
 FLOAT_ORDERS(f32, any_u32)
 FLOAT_ORDERS(f64, any_u64)
 
-#define FLOATS(DTYPE, TYPE, COMPUTE)                                                  \
-    REDUCE(sum_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) + DTYPE##_load(b)))       \
-    REDUCE(prod_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) * DTYPE##_load(b)))      \
+#define FLOATS(DTYPE, TYPE, COMPUTE)                                                                                   \
+    REDUCE(sum_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) + DTYPE##_load(b)))                                        \
+    REDUCE(prod_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) * DTYPE##_load(b)))                                       \
     DIVIDE(divide_##DTYPE, TYPE, COMPUTE, DTYPE##_store(DTYPE##_load(a) / d))
 FLOATS(f32, any_u32, float)
 FLOATS(f64, any_u64, double)
 
 /* bfloat16 goes in pairs: both halves of 32 bits become floats in place, without the moves between vectors that
  * widening needs. A last one is the low half of a pair of its own. */
-#define BF16_REDUCE(NAME, OP)                                                                                      \
-    REDUCE(NAME##_pairs, any_u32, bf16_store_pair(bf16_low(a) OP bf16_low(b), bf16_high(a) OP bf16_high(b)))       \
-    static void NAME(void *target, const void *left, const void *right, size_t count) {                            \
-        NAME##_pairs(target, left, right, count / 2);                                                              \
-        if (count % 2) {                                                                                           \
-            any_u16 *t = (any_u16 *)target + count - 1;                                                            \
-            uint32_t a = ((const any_u16 *)left)[count - 1], b = ((const any_u16 *)right)[count - 1];              \
-            NAME##_pairs(&a, &a, &b, 1);                                                                           \
-            *t = (uint16_t)a;                                                                                      \
-        }                                                                                                          \
+#define BF16_REDUCE(NAME, OP)                                                                                          \
+    REDUCE(NAME##_pairs, any_u32, bf16_store_pair(bf16_low(a) OP bf16_low(b), bf16_high(a) OP bf16_high(b)))           \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {                                \
+        NAME##_pairs(target, left, right, count / 2);                                                                  \
+        if (count % 2) {                                                                                               \
+            any_u16 *t = (any_u16 *)target + count - 1;                                                                \
+            uint32_t a = ((const any_u16 *)left)[count - 1], b = ((const any_u16 *)right)[count - 1];                  \
+            NAME##_pairs(&a, &a, &b, 1);                                                                               \
+            *t = (uint16_t)a;                                                                                          \
+        }                                                                                                              \
     }
 BF16_REDUCE(sum_bf16, +)
 BF16_REDUCE(prod_bf16, *)
@@ -130,17 +130,16 @@ static void divide_bf16(void *target, uint32_t divisor, size_t count) {
 FLOATS(f16, any_u16, float)
 #else
 /* As REDUCE and DIVIDE: whole vectors, then the rest one by one. */
-#define F16_REDUCE(NAME, OP)                                                                    \
-    static void NAME(void *target, const void *left, const void *right, size_t count) {         \
-        any_u16 *t = target;                                                                    \
-        const any_u16 *l = left, *r = right;                                                    \
-        size_t i = 0;                                                                           \
-        uint64_t modes = fp_env_enter();                                                        \
-        for (; count - i >= F16_LANES; i += F16_LANES)                                          \
-            f16_vector_store(t + i, f16_vector_load(l + i) OP f16_vector_load(r + i));          \
-        for (; i < count; i++)                                                                  \
-            t[i] = f16_store(f16_load(l[i]) OP f16_load(r[i]));                                 \
-        fp_env_leave(modes);                                                                    \
+#define F16_REDUCE(NAME, OP)                                                                                           \
+    static void NAME(void *target, const void *left, const void *right, size_t count) {                                \
+        any_u16 *t = target;                                                                                           \
+        const any_u16 *l = left, *r = right;                                                                           \
+        size_t i = 0;                                                                                                  \
+        uint64_t modes = fp_env_enter();                                                                               \
+        for (; count - i >= F16_LANES; i += F16_LANES)                                                                 \
+            f16_vector_store(t + i, f16_vector_load(l + i) OP f16_vector_load(r + i));                                 \
+        for (; i < count; i++) t[i] = f16_store(f16_load(l[i]) OP f16_load(r[i]));                                     \
+        fp_env_leave(modes);                                                                                           \
     }
 F16_REDUCE(sum_f16, +)
 F16_REDUCE(prod_f16, *)
@@ -150,10 +149,8 @@ static void divide_f16(void *target, uint32_t divisor, size_t count) {
     size_t i = 0;
     uint64_t modes = fp_env_enter();
     float d = (float)divisor;
-    for (; count - i >= F16_LANES; i += F16_LANES)
-        f16_vector_store(t + i, f16_vector_load(t + i) / d);
-    for (; i < count; i++)
-        t[i] = f16_store(f16_load(t[i]) / d);
+    for (; count - i >= F16_LANES; i += F16_LANES) f16_vector_store(t + i, f16_vector_load(t + i) / d);
+    for (; i < count; i++) t[i] = f16_store(f16_load(t[i]) / d);
     fp_env_leave(modes);
 }
 #endif
@@ -161,12 +158,12 @@ static void divide_f16(void *target, uint32_t divisor, size_t count) {
 /* SUM and PROD that wrap around are the same for signed and unsigned. */
 static void kernels_fill(struct pccl__kernels *kernels, const char *level) {
     kernels->level = level;
-#define FILL(DTYPE, WRAPPING, ORDERED)                                        \
-    kernels->reduce[PCCL_SUM][DTYPE] = sum_##WRAPPING;                        \
-    kernels->reduce[PCCL_AVG][DTYPE] = sum_##WRAPPING;                        \
-    kernels->reduce[PCCL_PROD][DTYPE] = prod_##WRAPPING;                      \
-    kernels->reduce[PCCL_MIN][DTYPE] = min_##ORDERED;                         \
-    kernels->reduce[PCCL_MAX][DTYPE] = max_##ORDERED;                         \
+#define FILL(DTYPE, WRAPPING, ORDERED)                                                                                 \
+    kernels->reduce[PCCL_SUM][DTYPE] = sum_##WRAPPING;                                                                 \
+    kernels->reduce[PCCL_AVG][DTYPE] = sum_##WRAPPING;                                                                 \
+    kernels->reduce[PCCL_PROD][DTYPE] = prod_##WRAPPING;                                                               \
+    kernels->reduce[PCCL_MIN][DTYPE] = min_##ORDERED;                                                                  \
+    kernels->reduce[PCCL_MAX][DTYPE] = max_##ORDERED;                                                                  \
     kernels->divide[DTYPE] = divide_##ORDERED;
     FILL(PCCL_INT8, u8, i8)
     FILL(PCCL_UINT8, u8, u8)

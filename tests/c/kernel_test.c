@@ -20,8 +20,8 @@
 enum { LARGE_COUNT = 10007, LEVELS_MAX = 4, GUARD_BYTES = 64, GUARD = 0xa5 };
 static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_PROD, PCCL_MIN, PCCL_MAX};
 enum { OPS = sizeof ops / sizeof ops[0] };
-static const uint32_t divisors[] = {1,     2,     3,     5,         7,          64,          100,       127, 128, 200,
-                                    255,   256,   32767, 65535,     65536,      70000,       1u << 24,  (1u << 24) + 1,
+static const uint32_t divisors[] = {1,        2,         3,   5,     7,     64,    100,   127,      128,
+                                    200,      255,       256, 32767, 65535, 65536, 70000, 1u << 24, (1u << 24) + 1,
                                     1u << 31, UINT32_MAX};
 enum { DIVISORS = sizeof divisors / sizeof divisors[0] };
 
@@ -36,11 +36,16 @@ struct format {
 
 static struct format format_of(pccl_dtype dtype) {
     switch (dtype) {
-    case PCCL_FLOAT16: return (struct format){5, 10};
-    case PCCL_BFLOAT16: return (struct format){8, 7};
-    case PCCL_FLOAT32: return (struct format){8, 23};
-    case PCCL_FLOAT64: return (struct format){11, 52};
-    default: return (struct format){0, 0};
+    case PCCL_FLOAT16:
+        return (struct format){5, 10};
+    case PCCL_BFLOAT16:
+        return (struct format){8, 7};
+    case PCCL_FLOAT32:
+        return (struct format){8, 23};
+    case PCCL_FLOAT64:
+        return (struct format){11, 52};
+    default:
+        return (struct format){0, 0};
     }
 }
 
@@ -68,10 +73,8 @@ static uint64_t encode16(struct format f, double value) {
     uint64_t sign = signbit(value) ? sign_bit(f) : 0, low = 0, high = infinity_bits(f);
     double magnitude = fabs(value), largest = decode(f, high - 1);
     double beyond = 2 * largest - decode(f, high - 2); /* where the next value would be: stands for infinity */
-    if (value != value)
-        return nan_bits(f);
-    if (magnitude >= beyond)
-        return sign | high;
+    if (value != value) return nan_bits(f);
+    if (magnitude >= beyond) return sign | high;
     while (high - low > 1) {
         uint64_t middle = (low + high) / 2;
         *(decode(f, middle) <= magnitude ? &low : &high) = middle;
@@ -85,8 +88,7 @@ static uint64_t encode(pccl_dtype dtype, double value) {
     struct format f = format_of(dtype);
     uint64_t bits = 0;
     float narrow = (float)value;
-    if (value != value)
-        return nan_bits(f);
+    if (value != value) return nan_bits(f);
     if (dtype == PCCL_FLOAT64)
         memcpy(&bits, &value, 8);
     else if (dtype == PCCL_FLOAT32)
@@ -100,14 +102,12 @@ static uint64_t reference_float(pccl_reduce_op op, pccl_dtype dtype, uint64_t a_
     struct format f = format_of(dtype);
     double a = decode(f, a_bits), b = decode(f, b_bits);
     if (op == PCCL_MIN || op == PCCL_MAX) {
-        if (a != a || b != b)
-            return nan_bits(f);
+        if (a != a || b != b) return nan_bits(f);
         if (a == b) /* only zeros can differ */
             return op == PCCL_MIN ? a_bits | b_bits : a_bits & b_bits;
         return (op == PCCL_MIN) == (a < b) ? a_bits : b_bits;
     }
-    if (dtype == PCCL_FLOAT64)
-        return encode(dtype, op == PCCL_SUM ? a + b : a * b);
+    if (dtype == PCCL_FLOAT64) return encode(dtype, op == PCCL_SUM ? a + b : a * b);
     float x = (float)a, y = (float)b;
     return encode(dtype, op == PCCL_SUM ? x + y : x * y);
 }
@@ -124,20 +124,22 @@ static uint64_t narrow_to(pccl_dtype dtype, __int128 value) {
 }
 
 static uint64_t reference(pccl_reduce_op op, pccl_dtype dtype, uint64_t a_bits, uint64_t b_bits) {
-    if (is_float(dtype))
-        return reference_float(op, dtype, a_bits, b_bits);
+    if (is_float(dtype)) return reference_float(op, dtype, a_bits, b_bits);
     __int128 a = wide(dtype, a_bits), b = wide(dtype, b_bits);
     switch (op) {
-    case PCCL_SUM: return narrow_to(dtype, a + b);
-    case PCCL_PROD: return narrow_to(dtype, (__int128)((unsigned __int128)a * (unsigned __int128)b));
-    case PCCL_MIN: return narrow_to(dtype, a < b ? a : b);
-    default: return narrow_to(dtype, a > b ? a : b);
+    case PCCL_SUM:
+        return narrow_to(dtype, a + b);
+    case PCCL_PROD:
+        return narrow_to(dtype, (__int128)((unsigned __int128)a * (unsigned __int128)b));
+    case PCCL_MIN:
+        return narrow_to(dtype, a < b ? a : b);
+    default:
+        return narrow_to(dtype, a > b ? a : b);
     }
 }
 
 static uint64_t reference_divide(pccl_dtype dtype, uint64_t bits, uint32_t divisor) {
-    if (!is_float(dtype))
-        return narrow_to(dtype, wide(dtype, bits) / divisor);
+    if (!is_float(dtype)) return narrow_to(dtype, wide(dtype, bits) / divisor);
     double value = decode(format_of(dtype), bits);
     return encode(dtype, dtype == PCCL_FLOAT64 ? value / divisor : (double)((float)value / (float)divisor));
 }
@@ -162,11 +164,23 @@ static uint64_t special(pccl_dtype dtype, uint32_t which) {
     uint64_t unit = 1ull << f.fraction_bits, infinite = infinity_bits(f);
     uint64_t top = 1ull << (8 * pccl_dtype_bytes(dtype) - 1);
     uint64_t one = (uint64_t)((1 << (f.exponent_bits ? f.exponent_bits - 1 : 0)) - 1) << f.fraction_bits;
-    const uint64_t floats[] = {0, 1, unit - 1, unit, unit + 1, one, one + 1, one - 1, one + unit / 2, infinite - 1,
-                               infinite - unit, infinite, infinite + 1, infinite + unit / 2, infinite + unit - 1};
+    const uint64_t floats[] = {0,
+                               1,
+                               unit - 1,
+                               unit,
+                               unit + 1,
+                               one,
+                               one + 1,
+                               one - 1,
+                               one + unit / 2,
+                               infinite - 1,
+                               infinite - unit,
+                               infinite,
+                               infinite + 1,
+                               infinite + unit / 2,
+                               infinite + unit - 1};
     const uint64_t integers[] = {0, 1, 2, 3, 100, top - 1, top - 2, top / 2};
-    if (is_float(dtype))
-        return floats[which / 2 % 15] | (which % 2 ? top : 0);
+    if (is_float(dtype)) return floats[which / 2 % 15] | (which % 2 ? top : 0);
     return narrow_to(dtype, which % 2 ? -(__int128)integers[which / 2 % 8] : (__int128)integers[which / 2 % 8]);
 }
 enum { SPECIALS = 30 };
@@ -214,12 +228,10 @@ static void test_values(const struct pccl__kernels *k) {
             put(d, left, i, special(d, i / SPECIALS));
             put(d, right, i, special(d, i % SPECIALS));
         }
-        for (int o = 0; o < OPS; o++)
-            expect_reduced(k, ops[o], d, left, right, target, SPECIALS * SPECIALS);
+        for (int o = 0; o < OPS; o++) expect_reduced(k, ops[o], d, left, right, target, SPECIALS * SPECIALS);
         fill_random(d, left, LARGE_COUNT, &seed);
         fill_random(d, right, LARGE_COUNT, &seed);
-        for (int o = 0; o < OPS; o++)
-            expect_reduced(k, ops[o], d, left, right, target, LARGE_COUNT);
+        for (int o = 0; o < OPS; o++) expect_reduced(k, ops[o], d, left, right, target, LARGE_COUNT);
     }
 }
 
@@ -259,11 +271,9 @@ static void test_divide(const struct pccl__kernels *k) {
             }
             expect_divided(k, d, input, target, divisors[i], count);
         }
-    for (uint32_t i = 0; i < 65536; i++)
-        put(PCCL_UINT16, input, i, i);
+    for (uint32_t i = 0; i < 65536; i++) put(PCCL_UINT16, input, i, i);
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
-        for (int i = 0; i < 8 && pccl_dtype_bytes(d) <= 2; i++)
-            expect_divided(k, d, input, target, divisors[i], 65536);
+        for (int i = 0; i < 8 && pccl_dtype_bytes(d) <= 2; i++) expect_divided(k, d, input, target, divisors[i], 65536);
 }
 
 enum { ALIAS_NONE, ALIAS_LEFT, ALIAS_RIGHT, ALIASES };
@@ -295,8 +305,7 @@ static void test_shapes(const struct pccl__kernels *k) {
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
         for (int o = 0; o < OPS; o++)
             for (int alias = 0; alias < ALIASES; alias++) {
-                for (size_t count = 0; count <= 67; count++)
-                    expect_shape(k, ops[o], d, count, alias, &seed);
+                for (size_t count = 0; count <= 67; count++) expect_shape(k, ops[o], d, count, alias, &seed);
                 expect_shape(k, ops[o], d, LARGE_COUNT, alias, &seed);
             }
 }
@@ -310,8 +319,7 @@ static void test_divide_shapes(const struct pccl__kernels *k) {
             memset(memory, GUARD, sizeof memory);
             fill_random(d, memory + at, count, &seed);
             memcpy(want, memory, sizeof memory);
-            for (size_t i = 0; i < count; i++)
-                put(d, want + at, i, reference_divide(d, get(d, want + at, i), 3));
+            for (size_t i = 0; i < count; i++) put(d, want + at, i, reference_divide(d, get(d, want + at, i), 3));
             k->divide[d](memory + at, 3, count);
             EXPECT(memcmp(memory, want, sizeof memory) == 0, "%s %s, %zu elements", k->level, pccl_dtype_name(d),
                    count);
@@ -352,18 +360,16 @@ static void test_modes(const struct pccl__kernels *k) {
 
 /* RFC 3720, B.4, and the check value of every catalogue of CRCs. */
 static void test_crc32c_vectors(const struct pccl__kernels *k) {
-    static const uint8_t read_command[48] = {0x01, 0xc0, [16] = 0x14, [22] = 0x04, [27] = 0x14,
-                                              [31] = 0x18, [32] = 0x28, [40] = 0x02};
+    static const uint8_t read_command[48] = {
+        0x01, 0xc0, [16] = 0x14, [22] = 0x04, [27] = 0x14, [31] = 0x18, [32] = 0x28, [40] = 0x02};
     uint8_t bytes[32];
     memset(bytes, 0, 32);
     EXPECT(k->crc32c(0, bytes, 32) == 0x8a9136aa, "%s", k->level);
     memset(bytes, 0xff, 32);
     EXPECT(k->crc32c(0, bytes, 32) == 0x62a8ab43, "%s", k->level);
-    for (int i = 0; i < 32; i++)
-        bytes[i] = (uint8_t)i;
+    for (int i = 0; i < 32; i++) bytes[i] = (uint8_t)i;
     EXPECT(k->crc32c(0, bytes, 32) == 0x46dd794e, "%s", k->level);
-    for (int i = 0; i < 32; i++)
-        bytes[i] = (uint8_t)(31 - i);
+    for (int i = 0; i < 32; i++) bytes[i] = (uint8_t)(31 - i);
     EXPECT(k->crc32c(0, bytes, 32) == 0x113fdb5c, "%s", k->level);
     EXPECT(k->crc32c(0, read_command, 48) == 0xd9963a56, "%s", k->level);
     EXPECT(k->crc32c(0, "123456789", 9) == 0xe3069283, "%s", k->level);
@@ -374,8 +380,7 @@ static void test_crc32c_vectors(const struct pccl__kernels *k) {
 static void test_crc32c_lengths(const struct pccl__kernels *k) {
     static uint8_t data[8 + 4 * 3072];
     uint64_t seed = 6;
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = (uint8_t)prng_next(&seed);
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)prng_next(&seed);
     for (int at = 0; at < 8; at++) {
         uint32_t remainder = UINT32_MAX;
         for (size_t bytes = 0; bytes <= sizeof data - 8; bytes++) {
@@ -386,8 +391,7 @@ static void test_crc32c_lengths(const struct pccl__kernels *k) {
                 EXPECT(parts == ~remainder, "%s: %zu bytes at %d cut at %zu", k->level, bytes, at, cut);
             }
             remainder ^= data[at + bytes];
-            for (int bit = 0; bit < 8; bit++)
-                remainder = remainder >> 1 ^ (0x82f63b78 & -(remainder & 1));
+            for (int bit = 0; bit < 8; bit++) remainder = remainder >> 1 ^ (0x82f63b78 & -(remainder & 1));
         }
     }
 }
@@ -396,8 +400,7 @@ static void expect_hash(const void *data, size_t bytes, const char *want) {
     uint8_t digest[16];
     char text[33];
     pccl_hash128(data, bytes, digest);
-    for (int i = 0; i < 16; i++)
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
     EXPECT(strcmp(text, want) == 0, "%zu bytes: %s", bytes, text);
 }
 
@@ -407,24 +410,16 @@ static void test_hash(void) {
         size_t bytes;
         const char *digest;
     } known[] = {
-        {0, "99aa06d3014798d86001c324468d497f"},
-        {1, "a6cd5e9392000f6ac44bdff4074eecdb"},
-        {3, "150feba5f617888d6647634850539fa2"},
-        {4, "d1ccf8aaef8625b7d3e24227fed6084e"},
-        {8, "60d434c02e7c0055a53ab584ca75281c"},
-        {9, "8f373ec5b5b14226fd3715994cdbb5f1"},
-        {16, "d181322182aaf0a60cec926fa88db3e7"},
-        {17, "0b62d48d677fbb777d3fee37d1907991"},
-        {128, "f2ce50e6bba34ceb34266088d526c40b"},
-        {129, "528f857e6a52a2445d52df56564c0193"},
-        {240, "561a104565f6c1bd6e03c65576ae05a3"},
-        {241, "b70062d69f263df75b091583477772f7"},
-        {1024, "1ae8b411f33f8300b8756b20ce66095f"},
-        {100000, "bde69e58b35d4764410a30509c513cb1"},
+        {0, "99aa06d3014798d86001c324468d497f"},    {1, "a6cd5e9392000f6ac44bdff4074eecdb"},
+        {3, "150feba5f617888d6647634850539fa2"},    {4, "d1ccf8aaef8625b7d3e24227fed6084e"},
+        {8, "60d434c02e7c0055a53ab584ca75281c"},    {9, "8f373ec5b5b14226fd3715994cdbb5f1"},
+        {16, "d181322182aaf0a60cec926fa88db3e7"},   {17, "0b62d48d677fbb777d3fee37d1907991"},
+        {128, "f2ce50e6bba34ceb34266088d526c40b"},  {129, "528f857e6a52a2445d52df56564c0193"},
+        {240, "561a104565f6c1bd6e03c65576ae05a3"},  {241, "b70062d69f263df75b091583477772f7"},
+        {1024, "1ae8b411f33f8300b8756b20ce66095f"}, {100000, "bde69e58b35d4764410a30509c513cb1"},
     };
     static uint8_t data[100000], shifted[100001];
-    for (size_t i = 0; i < sizeof data; i++)
-        data[i] = shifted[i + 1] = (uint8_t)(i * i * 7 + i * 13 + (i >> 8));
+    for (size_t i = 0; i < sizeof data; i++) data[i] = shifted[i + 1] = (uint8_t)(i * i * 7 + i * 13 + (i >> 8));
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         expect_hash(data, known[i].bytes, known[i].digest);
         expect_hash(shifted + 1, known[i].bytes, known[i].digest);
@@ -439,8 +434,7 @@ static void test_names(void) {
     EXPECT(pccl_dtype_bytes(PCCL_DTYPE_COUNT) == 0 && pccl_dtype_bytes((pccl_dtype)-1) == 0);
     EXPECT(strcmp(pccl_dtype_name(PCCL_DTYPE_COUNT), "?") == 0);
     EXPECT(strcmp(pccl_reduce_op_name((pccl_reduce_op)-1), "?") == 0);
-    for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
-        EXPECT(pccl_dtype_bytes(d) > 0 && strcmp(pccl_dtype_name(d), "?") != 0);
+    for (int d = 0; d < PCCL_DTYPE_COUNT; d++) EXPECT(pccl_dtype_bytes(d) > 0 && strcmp(pccl_dtype_name(d), "?") != 0);
 }
 
 /* Thread-safe, complete, and obedient to its mask. */
@@ -452,8 +446,7 @@ static void *take_kernels(void *unused) {
 static void test_tables(void) {
     pthread_t threads[4];
     void *taken;
-    for (int i = 0; i < 4; i++)
-        EXPECT(pthread_create(&threads[i], NULL, take_kernels, NULL) == 0);
+    for (int i = 0; i < 4; i++) EXPECT(pthread_create(&threads[i], NULL, take_kernels, NULL) == 0);
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], &taken);
         EXPECT(taken == (const void *)pccl__kernels());
@@ -465,8 +458,7 @@ static void test_tables(void) {
         for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
             EXPECT(levels[i].divide[d] != NULL);
             EXPECT(levels[i].reduce[PCCL_AVG][d] == levels[i].reduce[PCCL_SUM][d]);
-            for (int o = 0; o < PCCL_REDUCE_OP_COUNT; o++)
-                EXPECT(levels[i].reduce[o][d] != NULL);
+            for (int o = 0; o < PCCL_REDUCE_OP_COUNT; o++) EXPECT(levels[i].reduce[o][d] != NULL);
         }
     }
 }
@@ -510,14 +502,11 @@ static double bench_one(const struct pccl__kernels *k, int op, pccl_dtype d, uin
     double best = 0;
     size_t calls = bytes > 1 << 20 ? 1 : 64;
     uint64_t one = is_float(d) ? encode(d, 1.0) : 1; /* sums and products of it meet no slow subnormals */
-    for (size_t width = pccl_dtype_bytes(d); width < 8; width *= 2)
-        one |= one << 8 * width;
-    for (size_t filled = 0; filled < 2 * bytes; filled += 8)
-        memcpy(memory + filled, &one, 8);
+    for (size_t width = pccl_dtype_bytes(d); width < 8; width *= 2) one |= one << 8 * width;
+    for (size_t filled = 0; filled < 2 * bytes; filled += 8) memcpy(memory + filled, &one, 8);
     for (int batch = 0; batch < 5; batch++) {
         double start = now_s();
-        for (size_t i = 0; i < calls; i++)
-            bench_call(k, op, d, memory, bytes);
+        for (size_t i = 0; i < calls; i++) bench_call(k, op, d, memory, bytes);
         double rate = 1e-9 * (double)(bytes * calls) / (now_s() - start);
         best = rate > best ? rate : best;
     }
@@ -532,13 +521,11 @@ static int bench(void) {
         for (size_t i = 0; i < levels_count; i++) {
             const struct pccl__kernels *k = &levels[i];
             printf("%s, %zu KiB, GB/s\n%-10s", k->level, sizes[s] >> 10, "");
-            for (int o = 0; o < OPS; o++)
-                printf("%8s", pccl_reduce_op_name(ops[o]));
+            for (int o = 0; o < OPS; o++) printf("%8s", pccl_reduce_op_name(ops[o]));
             printf("%8s\n", "divide");
             for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
                 printf("%-10s", pccl_dtype_name(d));
-                for (int o = 0; o <= OPS; o++)
-                    printf("%8.1f", bench_one(k, o, d, memory, sizes[s]));
+                for (int o = 0; o <= OPS; o++) printf("%8.1f", bench_one(k, o, d, memory, sizes[s]));
                 printf("\n");
             }
             printf("%-10s%8.1f\n", "crc32c", bench_one(k, OPS + 1, PCCL_UINT8, memory, sizes[s]));
@@ -550,8 +537,7 @@ static int bench(void) {
 
 int main(int argc, char **argv) {
     find_levels();
-    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
-        return bench();
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench();
     test_tables();
     test_names();
     test_hash();
