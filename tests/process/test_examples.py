@@ -58,21 +58,28 @@ def test_all_examples_are_tested_and_short() -> None:
         assert len(path.read_text().splitlines()) <= 80, path
 
 
-def test_all_reduce_outlives_a_killed_peer(master: str) -> None:
-    processes = [start("all_reduce.py", master, 200) for _ in range(3)]
-    victim = processes[0]
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"the process ended without saying {text!r}")
+
+
+def test_all_reduce_outlives_all_the_others(master: str) -> None:
+    processes = [start("all_reduce.py", master, 1_000_000) for _ in range(3)]
     try:
-        assert victim.stdout is not None
-        for line in victim.stdout:
-            if line.startswith("round 3:"):
-                break
+        for process in processes:
+            read_until(process, ": 3 peers, ")
+        processes[0].kill()
+        for process in processes[1:]:
+            read_until(process, ": 2 peers, ")
+        processes[1].kill()
+        finish(processes[2:])
     finally:
-        victim.kill()
-        victim.communicate()
-    outputs = finish(processes[1:])
-    for output in outputs:
-        assert ": 2 peers, " in output
-    assert any("round 199: 2 peers" in output for output in outputs)
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 def test_asynchronous_operations_leave_the_event_loop_free(master: str) -> None:
