@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pccl.errors import Status
-from pccl.messages import HasStarted, Message, Stalled, Started, Vote, VoteResult, clip
+from pccl.messages import HasStarted, Message, OperationName, Stalled, Started, Vote, VoteResult, clip
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.roster import Group, Peer, Phase, Roster
 from pccl.protocol.types import (
     CALL_NAMES,
+    NOBODY,
     Answer,
     Ballot,
     Change,
@@ -131,9 +132,14 @@ class JointCalls:
 
     def _ask_voter(self, voter: PeerId, group: Group) -> None:
         """Members wait in operations: has the voter started them?"""
-        for staller, operation in group.stalls:
-            if self._votes.of(staller, group.view.group) is None:
+        for operation in group.stalls:
+            if self._stuck_in(group, operation):
                 self._roster.send(voter, HasStarted(group.epoch, operation))
+
+    def _stuck_in(self, group: Group, operation: OperationName) -> PeerId:
+        """A member that waits in `operation` and has not voted meanwhile, empty if there is none."""
+        waiting = group.stalls.get(operation, {})
+        return next((peer for peer in waiting if self._votes.of(peer, group.view.group) is None), NOBODY)
 
     def stalled(self, entry: Peer, message: Stalled, now: int) -> None:
         group = self._roster.groups[entry.group]
@@ -142,27 +148,23 @@ class JointCalls:
         voting = self._votes.of(entry.id, entry.group)
         if voting is not None and voting.kind is not VoteKind.ARE_PEERS_PENDING:
             return
-        group.stall(entry.id, message.operation, message.waited_ms)
-        for peer in group.members:
-            if peer != entry.id and self._votes.of(peer, entry.group) is not None:
-                self._roster.send(peer, HasStarted(group.epoch, message.operation))
+        # The first one to wait has the voters asked; the others of the same operation would only ask again.
+        if group.stall(entry.id, message.operation, message.waited_ms):
+            question = HasStarted(group.epoch, message.operation)
+            for voter in self._votes.voters(entry.group):
+                if voter != entry.id:
+                    self._roster.send(voter, question)
 
     def started(self, entry: Peer, message: Started, now: int) -> None:
         """A voter's answer. If it has not started what another member waits in, neither can ever go on."""
         group = self._roster.groups[entry.group]
         vote = self._votes.of(entry.id, entry.group)
-        if message.answer != 0 or message.epoch != group.epoch or vote is None:
-            return
-        stuck = [
-            peer
-            for peer, operation in group.stalls
-            if operation == message.operation and self._votes.of(peer, entry.group) is None
-        ]
-        if not stuck:
+        stuck = self._stuck_in(group, message.operation)
+        if message.answer != 0 or message.epoch != group.epoch or vote is None or not stuck:
             return
         operation = message.operation
         text = (
-            f"rank {group.rank(entry.id)} called {CALL_NAMES[vote.kind]} while rank {group.rank(stuck[0])} waits in "
+            f"rank {group.rank(entry.id)} called {CALL_NAMES[vote.kind]} while rank {group.rank(stuck)} waits in "
             f"operation (tag {operation.tag}, sequence {operation.sequence}) that needs it"
         )
         self._fail_votes(vote, text)

@@ -200,11 +200,10 @@ class MasterProtocol:
                 ranks = [f"rank {group.rank(it)}" for it in group.members if it not in group.gathering.reports]
                 missing = ", ".join(ranks) or "none"
                 lines.append(f"group {number}: epoch {group.epoch} is frozen; reports missing: {missing}")
-            for (peer, operation), waited_ms in group.stalls.items():
-                lines.append(
-                    f"group {number}: rank {group.rank(peer)} has waited {waited_ms} ms in operation "
-                    f"(tag {operation.tag}, sequence {operation.sequence})"
-                )
+            for operation, waiting in group.stalls.items():
+                ranks = [f"rank {group.rank(peer)} for {waited_ms} ms" for peer, waited_ms in waiting.items()]
+                name = f"(tag {operation.tag}, sequence {operation.sequence})"
+                lines.append(f"group {number}: operation {name} is waited in by {', '.join(ranks)}")
         peers = self._roster.peers.values()
         lines += [f"probing {it.name}" for it in peers if self._suspicions.suspected(it.id)]
         lines += [f"{it.name} has not come back" for it in peers if it.returning]
@@ -357,7 +356,7 @@ class MasterProtocol:
         line = f"the link between rank {ranks[0]} and rank {ranks[1]} broke ({text})"
         self._epochs.gather(group, now).links.append(line)
         self._roster.notify(Event.LINK, line, epoch=group.epoch)
-        if self._links.note(one.id, other.id, now):
+        if self._links.note(one.id, other.id, group.epoch, now):
             worst = max((one, other), key=lambda it: (self._links.degree(it.id, now), group.rank(it.id)))
             self._lose(worst, Event.EXPELLED, f"was expelled: {line}, {self._limits.link_failures} times", now)
 

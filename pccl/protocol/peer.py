@@ -94,7 +94,8 @@ _ALWAYS = (Welcome, Refused, CensusUpdate, Probe, HeartbeatReply, ExpelledNotice
 
 LEGAL: dict[Phase, tuple[type, ...]] = {
     Phase.NEW: (),
-    Phase.JOINING: (*_ALWAYS, View),
+    # Freeze and question may reach a newcomer whose first view was lost with a connection.
+    Phase.JOINING: (*_ALWAYS, View, FreezeEpoch, HasStarted),
     Phase.MEMBER: (*_ALWAYS, View, FreezeEpoch, HasStarted, VoteResult, *STATE_MESSAGES),
     Phase.HALTED: (),
 }

@@ -109,7 +109,7 @@ class Group:
     members: list[PeerId]
     gathering: Gathering | None = None
     sync: GroupSync | None = None
-    stalls: dict[tuple[PeerId, OperationName], int] = field(default_factory=dict)
+    stalls: dict[OperationName, dict[PeerId, int]] = field(default_factory=dict)
 
     @property
     def epoch(self) -> int:
@@ -119,17 +119,24 @@ class Group:
         """The rank in the current view, also of a member that was lost since."""
         return self.view.members.index(peer)
 
-    def stall(self, peer: PeerId, operation: OperationName, waited_ms: int) -> None:
-        """Remembers the newest few stalled operations of each member."""
-        self.stalls.pop((peer, operation), None)
-        self.stalls[peer, operation] = waited_ms
-        mine = [key for key in self.stalls if key[0] == peer]
-        for key in mine[:-MAX_STALLS]:
-            del self.stalls[key]
+    def stall(self, peer: PeerId, operation: OperationName, waited_ms: int) -> bool:
+        """Remembers who waits in the newest few stalled operations. True unless only another peer's wait in the same
+        operation is news."""
+        waiting = self.stalls.get(operation)
+        if waiting is None:
+            waiting = self.stalls[operation] = {}
+            if len(self.stalls) > MAX_STALLS:
+                del self.stalls[next(iter(self.stalls))]
+        again = not waiting or peer in waiting
+        waiting[peer] = waited_ms
+        return again
 
     def forget_stalls(self, peer: PeerId) -> None:
-        if self.stalls:
-            self.stalls = {key: waited for key, waited in self.stalls.items() if key[0] != peer}
+        """The peer waits in no operation any more."""
+        for operation, waiting in list(self.stalls.items()):
+            waiting.pop(peer, None)
+            if not waiting:
+                del self.stalls[operation]
 
 
 def cause_of(group: Group) -> tuple[Status, str]:

@@ -92,20 +92,21 @@ class LinkFaults:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._faults: dict[tuple[PeerId, PeerId], list[int]] = {}
+        self._faults: dict[tuple[PeerId, PeerId], dict[int, int]] = {}  # pair -> epoch -> when it broke in it
 
-    def note(self, one: PeerId, other: PeerId, now: int) -> bool:
-        """Counts a fault. True if the link has now broken too often for both ends to stay."""
+    def note(self, one: PeerId, other: PeerId, epoch: int, now: int) -> bool:
+        """Counts a fault, once per epoch, since both ends report it. True if the link has now broken too often for both
+        of them to stay."""
         pair = (one, other) if one < other else (other, one)
-        times = [it for it in self._faults.get(pair, []) if it > now - self._limits.link_window_ms]
-        self._faults[pair] = [*times, now]
-        return len(times) + 1 >= self._limits.link_failures
+        recent = {it: at for it, at in self._faults.get(pair, {}).items() if at > now - self._limits.link_window_ms}
+        recent.setdefault(epoch, now)
+        self._faults[pair] = recent
+        return len(recent) >= self._limits.link_failures
 
     def broken(self, now: int) -> list[tuple[PeerId, PeerId]]:
         """Pairs with a fault within the window."""
-        self._faults = {
-            pair: times for pair, times in self._faults.items() if times[-1] > now - self._limits.link_window_ms
-        }
+        begin = now - self._limits.link_window_ms
+        self._faults = {pair: times for pair, times in self._faults.items() if max(times.values()) > begin}
         return list(self._faults)
 
     def degree(self, peer: PeerId, now: int) -> int:

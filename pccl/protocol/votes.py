@@ -80,6 +80,10 @@ class VoteBox:
     def group_votes(self, group: int) -> list[Open]:
         return list(self._groups.get(group, {}).values())
 
+    def voters(self, group: int) -> list[PeerId]:
+        """The members of `group` that have an open vote of either scope."""
+        return [*(it.peer for it in self._run.values() if it.group == group), *self._groups.get(group, {})]
+
     def run_count(self) -> int:
         return len(self._run)
 

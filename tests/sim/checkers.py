@@ -13,7 +13,7 @@ from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import View
-from pccl.protocol.types import Change, Record, VoteKind
+from pccl.protocol.types import Change, Event, Record, VoteKind
 from tests.sim.dataplane import Key, PeerId
 from tests.sim.program import FRESH, Content
 
@@ -90,6 +90,11 @@ class Checkers:
             value = (int(answer.status), answer.flag, answer.body)
             if self._answers.setdefault((answer.peer, answer.call), value) != value:
                 self.fail(f"call {answer.call} of {answer.peer.hex()[:8]} was answered twice, differently")
+
+    def no_protocol_errors(self, event: Event, text: str) -> None:
+        """Correct cores never see each other break the protocol, and no report contradicts another."""
+        if event is Event.CONFLICT or "protocol" in text:
+            self.fail(f"{event.value}: {text}")
 
     def answer_was_journalled(self, peer: PeerId, call: int, kind: VoteKind, flag: bool, body: bytes) -> None:
         """What a caller hears is what the journal says."""

@@ -26,6 +26,7 @@ from pccl.protocol.types import (
     CONNECT_CALL,
     Append,
     Ask,
+    Event,
     Freeze,
     Halt,
     Install,
@@ -139,6 +140,7 @@ class SimMaster(Node):
                 self.world.checkers.votes_agree(output.record)
             elif isinstance(output, Notify):
                 self.world.trace(output.event.value, output.text)
+                self.world.checkers.no_protocol_errors(output.event, output.text)
         core = self.core
         for peer in unreachable:
             if core is not None and core is self.core:
@@ -247,6 +249,7 @@ class SimPeer(Node):
             self.later(2.0, self._fetch, output)
         elif isinstance(output, Halt):
             self.world.trace("halt", f"{self.id.hex()[:8]}: {output.status.name} {output.text}")
+            self.world.checkers.no_protocol_errors(Event.MASTER, output.text)
             self.engine.halt(output.status)
             self.later(5.0, self.world.crash, self, False)
 
