@@ -85,7 +85,9 @@ static void many_in_flight(struct pair *pair) {
     struct pccl__key keys[COUNT];
     uint32_t bytes[COUNT], posts[4 * COUNT];
     for (uint32_t i = 0; i < COUNT; i++) {
-        keys[i] = pair_key(pair, i % 7 ? 1 : 0);
+        keys[i] = pair_key(pair, 1);
+        if (i % 3 == 2) keys[i] = keys[i - 1];
+        if (i % 3 == 2) keys[i].epoch = i % 2 ? 0 : 2; /* the same but for the epoch */
         bytes[i] = random_size(pair);
     }
     for (uint32_t i = 0; i < 4 * COUNT; i++) {
@@ -121,6 +123,18 @@ static void before_the_other_side_opens(struct pair *pair) {
 
 /* ---------------------------------------------------------------- flow control */
 
+/* Half of the window can be used, by sends that nobody receives. */
+static void expect_window(struct pair *pair, uint64_t epoch) {
+    struct pccl__key keys[OVERFULL / 2];
+    for (int i = 0; i < OVERFULL / 2; i++) {
+        keys[i] = pair_key(pair, epoch);
+        struct parcel *send = pair_send(pair, 0, keys[i], PCCL__EAGER_BYTES / 2);
+        pair_await(pair, send, PCCL_OK);
+    }
+    for (int i = 0; i < OVERFULL / 2; i++) pair_recv(pair, 1, keys[i], PCCL__EAGER_BYTES / 2);
+    pair_await_all(pair);
+}
+
 static void full_window_blocks_no_other(struct pair *pair) {
     struct pccl__key keys[OVERFULL];
     for (int i = 0; i < OVERFULL; i++) {
@@ -141,13 +155,33 @@ static void full_window_blocks_no_other(struct pair *pair) {
     for (int i = OVERFULL - 1; i >= 0; i--) pair_recv(pair, 1, keys[i], PCCL__EAGER_BYTES);
     pair_await_all(pair);
 
-    /* And the window is whole again: it takes as much as at first. */
-    for (int i = 0; i < OVERFULL; i++) {
+    pair_settle(pair);
+    expect_window(pair, 1);
+}
+
+/* What comes to posted receives uses up no window either. */
+static void window_comes_back(struct pair *pair) {
+    for (int i = 0; i < 2 * OVERFULL; i++) {
         struct pccl__key key = pair_key(pair, 1);
-        pair_send(pair, 0, key, PCCL__EAGER_BYTES);
         pair_recv(pair, 1, key, PCCL__EAGER_BYTES);
+        pair_send(pair, 0, key, PCCL__EAGER_BYTES);
+        if (i % 16 == 0) pair_await_all(pair);
     }
     pair_await_all(pair);
+    pair_settle(pair);
+    expect_window(pair, 1);
+}
+
+/* Nobody sweeps up what is left behind there, so nothing is sent before it is asked for. */
+static void outside_epochs_nothing_is_early(struct pair *pair) {
+    for (int i = 0; i < SIZES; i++) {
+        struct pccl__key key = pair_key(pair, 0);
+        struct parcel *send = pair_send(pair, 0, key, sizes[i]);
+        pair_settle(pair);
+        EXPECT(send->completions == 0, "%u bytes", sizes[i]);
+        pair_recv(pair, 1, key, sizes[i]);
+        pair_await_all(pair);
+    }
 }
 
 static void arrived_is_told_once(struct pair *pair) {
@@ -218,6 +252,8 @@ static void stale_epoch_is_dropped(struct pair *pair) {
         pair_await(pair, sends[i], sizes[i % SIZES] > PCCL__EAGER_BYTES ? PCCL_ABORTED : sends[i]->transfer.status);
         EXPECT(parcel_untouched(recvs[i]));
     }
+    pair_settle(pair);
+    expect_window(pair, 2);
     /* The same names again, in the new epoch. */
     for (int i = 0; i < 2 * SIZES; i++) {
         struct pccl__key key = recvs[i]->transfer.key;
@@ -318,9 +354,10 @@ static void mismatch(struct pair *pair) {
             EXPECT(parcel_untouched(recv));
             pair_cancel(pair, send, PCCL_ABORTED);
             pair_await_all(pair);
+            pair_settle(pair);
+            EXPECT(order || !pair_find_notice(pair, 1, PCCL__NOTICE_ARRIVED, &key), "its receive was posted");
         }
     }
-    pair_settle(pair);
 }
 
 /* ---------------------------------------------------------------- notices */
@@ -456,6 +493,8 @@ static const struct conform_case cases[] = {
     CASE(many_in_flight),
     {"before_the_other_side_opens", before_the_other_side_opens, true, false},
     CASE(full_window_blocks_no_other),
+    CASE(window_comes_back),
+    CASE(outside_epochs_nothing_is_early),
     CASE(arrived_is_told_once),
     CASE(wanted_is_told),
     CASE(future_epoch_is_kept),

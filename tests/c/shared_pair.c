@@ -63,10 +63,23 @@ void pair_context(const char *format, ...) {
 }
 
 struct pccl__key pair_key(struct pair *pair, uint64_t epoch) {
-    uint32_t number = pair->next_tag++;
-    /* Dense and sparse numbers, so that matching by a part of the key would fail. */
-    return (struct pccl__key){
-        .epoch = epoch, .tag = number % 3, .sequence = number / 3, .step = number % 5, .segment = 7};
+    struct pccl__key key = {.epoch = epoch, .tag = 1, .sequence = 1, .step = 1, .segment = 1};
+    uint32_t number = 2 + pair->next_number++;
+    /* In one field only, so that matching by a part of the key would fail. */
+    switch (number % 4) {
+    case 0:
+        key.tag = number;
+        break;
+    case 1:
+        key.sequence = number;
+        break;
+    case 2:
+        key.step = number;
+        break;
+    default:
+        key.segment = number;
+    }
+    return key;
 }
 
 struct parcel *pair_parcel(struct pair *pair, int end, bool is_send, struct pccl__key key, uint32_t bytes) {

@@ -57,7 +57,7 @@ struct pair {
     struct end ends[2];
     struct parcel *parcels;
     uint64_t random;
-    uint32_t next_tag;
+    uint32_t next_number; /* of keys */
 };
 
 void pair_new(struct pair *pair, struct pair_driver *driver, uint64_t seed, bool open_both);
