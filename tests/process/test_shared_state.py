@@ -342,6 +342,7 @@ def test_survivor_below_the_minimum_goes_on_with_a_fresh_peer(tmp_path: Path) ->
         fresh = run.peer(training, "1")
         run.expect(fresh, "joined")
         assert run.expect(fresh, "step")["rx"] == 16 * MIB
+        assert run.expect(fresh, "step")["rx"] == 0
         fresh.tell(kind="end")
         run.expect(peers[1], "step")
         ends = [run.expect(peer, "end") for peer in (peers[1], fresh)]
