@@ -9,6 +9,7 @@ nobody needs the master.
 from __future__ import annotations
 
 import argparse
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,7 @@ class Peer:
     def _report_round(self, loss: float, retries: int) -> None:
         self._line.send(
             kind="round",
+            at_s=time.monotonic(),
             rank=self._comm.rank,
             world_size=self._comm.group_world_size,
             epoch=self._comm.epoch,

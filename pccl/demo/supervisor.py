@@ -83,7 +83,8 @@ class Demo:
 
     def _observe(self, fleet: Fleet, master: Master, name: str, message: Message) -> None:
         if message["kind"] == "round":
-            self._history.round_finished(name, self._elapsed_s(), message["loss"], message["world_size"])
+            at_s = message["at_s"] - self._begin_s
+            self._history.round_finished(name, at_s, message["loss"], message["world_size"])
         for action in self._story.observe(name, message):
             self._perform(action, fleet, master)
 
