@@ -19,12 +19,15 @@ struct pccl__sim_faults {
 };
 
 struct pccl__sim_network;
+/* NULL, here and below: no memory. */
 struct pccl__sim_network *pccl__sim_network_new(uint64_t seed, struct pccl__sim_faults faults);
+/* After all channels and transports. */
 void pccl__sim_network_free(struct pccl__sim_network *network);
 /* The transport of one peer. Two channels meet when both sides have opened one for the other's id. */
 struct pccl__transport *pccl__sim_transport_new(struct pccl__sim_network *network, pccl_peer_id id);
 /* The peer vanishes: a random tail of what it sent is lost, then its links break on the other sides after a random
- * delay. It never runs again. */
+ * delay. It never runs again: its channels do nothing until they are closed, which they must be, with progress and free
+ * as usual, before the memory that they borrow goes. */
 void pccl__sim_kill(struct pccl__sim_network *network, pccl_peer_id id);
 /* Breaks the one link between two living peers. */
 void pccl__sim_cut(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_id b);
