@@ -64,7 +64,7 @@ def synchronise(
     """Makes `state` bit-identical on all members of the group and sets its revision to the agreed one.
 
     Blocks until all members have called it and hold the state. Raises SharedStateError and what joint calls raise;
-    nothing was changed then. The tensors must not be written to meanwhile.
+    nothing was changed then. The tensors must not be written to meanwhile: that is noticed, but it cannot be undone.
     """
     strategy = SharedStateSyncStrategy(strategy)
     if strategy != SharedStateSyncStrategy.SEND_ONLY:

@@ -84,16 +84,14 @@ class MasterSync:
 
     def _elect(self) -> tuple[list[Offer], Election] | Refusal:
         offers: list[Offer] = []
+        # Members that are in step offer the same bytes: a large group costs one decoding.
+        decoded: dict[bytes, StateOffer | Refusal] = {}
         for ballot in self._ballots:
-            try:
-                body = decode(ballot.body)
-            except ProtocolError as error:
-                return Refusal(f"rank {ballot.rank} offers a malformed state: {error}")
-            if not isinstance(body, StateOffer):
-                return Refusal(f"rank {ballot.rank} offers a {type(body).__name__} instead of a state")
-            fault = order_fault(body.entries)
-            if fault:
-                return Refusal(f"rank {ballot.rank} offers a malformed state: {fault}")
+            body = decoded.get(ballot.body)
+            if body is None:
+                body = decoded[ballot.body] = _decode(ballot)
+            if isinstance(body, Refusal):
+                return body
             offers.append(Offer(ballot.peer, body.revision, body.strategy, body.entries))
         election = elect(offers, self._last, self._group)
         return election if isinstance(election, Refusal) else (offers, election)
@@ -132,9 +130,23 @@ class MasterSync:
         return SyncStep(answers=[Answer(peer, call, Status.STATE, text) for peer, call in self._calls.items()])
 
 
+def _decode(ballot: Ballot) -> StateOffer | Refusal:
+    try:
+        body = decode(ballot.body)
+    except ProtocolError as error:
+        return Refusal(f"rank {ballot.rank} offers a malformed state: {error}")
+    if not isinstance(body, StateOffer):
+        return Refusal(f"rank {ballot.rank} offers a {type(body).__name__} instead of a state")
+    fault = order_fault(body.entries)
+    return Refusal(f"rank {ballot.rank} offers a malformed state: {fault}") if fault else body
+
+
 def _plan_for(sync: StateSync, peer: PeerId, call: int, sync_id: int) -> StatePlan:
     orders = sync.orders(peer)
-    donors = tuple(dict.fromkeys(donor for order in orders for source in order.sources for donor in source.donors))
+    donors = list(dict.fromkeys(donor for order in orders for source in order.sources for donor in source.donors))
+    # Each fetcher begins with another donor, so that several do not all ask the same one first.
+    first = sync.rank(peer) % max(1, len(donors))
+    donors = donors[first:] + donors[:first]
     places = {donor: place for place, donor in enumerate(donors)}
     fetch = tuple(
         StateSource(

@@ -183,6 +183,8 @@ def _most_popular(offers: Sequence[Offer], ranks: Sequence[int]) -> int:
 
 def _layout_difference(offers: Sequence[Offer], one: int, other: int) -> str:
     """The first difference between two members' keys, dtypes, shapes and flags; empty if there is none."""
+    if offers[one].entries == offers[other].entries:
+        return ""
     ours = {entry.name: entry for entry in offers[one].entries}
     theirs = {entry.name: entry for entry in offers[other].entries}
     for name in ours:
@@ -235,9 +237,12 @@ def _assign(offers: Sequence[Offer], leader: int) -> Election:
         index: _sources(offers, current, index) for index, entry in enumerate(elected.entries) if entry.allow_inequality
     }
     fetches: list[tuple[Fetch, ...]] = []
-    for offer in offers:
+    serving = dict.fromkeys(donors)
+    for rank, offer in enumerate(offers):
         orders: list[Fetch] = []
-        for index, (entry, wanted) in enumerate(zip(offer.entries, elected.entries, strict=True)):
+        # Most members lack nothing; they cost the comparison above and no more.
+        lacks = rank not in serving or offer.revision != elected.revision
+        for index, (entry, wanted) in enumerate(zip(offer.entries, elected.entries, strict=True) if lacks else ()):
             if not wanted.allow_inequality:
                 if entry.digest != wanted.digest:
                     orders.append(Fetch(index, (Source(wanted.digest, peers),)))

@@ -345,7 +345,7 @@ def test_plan_without_donors_is_refused() -> None:
     plan = StatePlan(1, SYNC, False, (), (StateSource(0, b"x" * 16, ()),))
     own = state(2, 10)
     with pytest.raises(SharedStateError, match="nobody"):
-        StateFetch(plan, own.tensors, StateDigest.of(own).chunks, lambda *_: None, lambda *_: None)  # type: ignore[arg-type, return-value]
+        StateFetch(plan, own.tensors, StateDigest.of(own).chunks, Group(own, {}).start, lambda *_: None)
 
 
 def test_result_names_each_donor_once(clock: Clock) -> None:

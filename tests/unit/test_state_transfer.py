@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 import pytest
 
-from pccl._native import Pointer, ffi
+from pccl._native import Engine, Pointer, ffi
 from pccl.errors import InvalidArgument, PeerLost, SharedStateError, error_for
 from pccl.messages import Message
 from pccl.protocol.state_master import MasterSync
@@ -187,7 +188,7 @@ class Run:
         chosen = strategies or (POPULAR,) * len(self.states)
         with ThreadPoolExecutor(len(self.states)) as threads:
             calls = [
-                threads.submit(synchronise, self.controls[peer], self.engines[peer], state, strategy)  # type: ignore[arg-type]
+                threads.submit(synchronise, self.controls[peer], cast(Engine, self.engines[peer]), state, strategy)
                 for peer, state, strategy in zip(self.peers, self.states, chosen, strict=True)
             ]
         assert not any(engine.served for engine in self.engines.values()), "nobody serves any more"
