@@ -69,15 +69,17 @@ class Epochs:
             entry.phase = Phase.ACCEPTED
             roster.accepted += 1
             roster.notify(Event.ACCEPTED, f"{entry.name} into group {entry.group}", entry.id)
+        # All groups first: each view carries the numbers of the whole run.
+        for view in views:
+            old = roster.groups.get(view.group)
+            roster.groups[view.group] = Group(view, list(view.members), sync=old.sync if old else None)
         for view in views:
             self._tell_view(view)
         self._tell_census(before, list(newcomers))
         roster.dirty = True
 
     def _tell_view(self, view: GroupView) -> None:
-        """The view is journalled: from here on it is the group's."""
-        old = self._roster.groups.get(view.group)
-        self._roster.groups[view.group] = Group(view, list(view.members), sync=old.sync if old else None)
+        """The view is journalled and the group's own."""
         line = f"group {view.group}: {len(view.members)} members; {view.text}"
         self._roster.notify(Event.VIEW, line, epoch=view.epoch)
         message = self.view_message(view)
