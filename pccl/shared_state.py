@@ -29,6 +29,8 @@ __all__ = ["SharedState", "SharedStateSyncInfo", "SharedStateSyncStrategy", "Ten
 
 CHUNK_BYTES = 1 << 20
 DIGEST_BYTES = 16
+TENSOR_BYTES_MAX = 1 << 40
+"""The list of chunk hashes of a tensor is fetched in one request, and those have at most 16 MiB."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -46,6 +48,8 @@ class TensorInfo:
         self.name = name
         self.allow_content_inequality = bool(allow_content_inequality)
         self.dtype, self.shape, self.content = _describe(name, tensor)
+        if self.nbytes > TENSOR_BYTES_MAX:
+            raise InvalidArgument(f"{name!r} has {self.nbytes} bytes; a tensor of a shared state has 1 TiB at most")
         self._tensor = tensor
 
     @classmethod

@@ -9,7 +9,8 @@ slow or serves wrong bytes costs the requests in flight to it and nothing else; 
 another donor. So there is no state of "resuming": fetching from a changing set of donors is all there is.
 
 A tensor of several chunks is fetched in two steps: its list of chunk hashes, which must hash to the agreed digest, then
-runs of those chunks that differ from the own ones. A tensor of one chunk needs no list.
+runs of those chunks that differ from the own ones. The list is one request, so that who sent a wrong one is known. A
+tensor of one chunk needs no list.
 """
 
 from __future__ import annotations
@@ -110,7 +111,6 @@ class _Tensor:
         self.turn = 0
         self.staging: Bytes = own
         self.digests: Bytes = own
-        self.unlisted_bytes = 0
         self.runs: list[slice] = []
 
     @property
@@ -122,11 +122,10 @@ class _Tensor:
         self.turn += 1
         self.staging = np.empty(self.tensor.nbytes, np.uint8)
         self.digests = np.empty(self.chunks * DIGEST_BYTES, np.uint8)
-        self.unlisted_bytes = self.digests.nbytes
         self.runs = []
         if self.chunks == 1:
             return [self._request(False, slice(0, self.tensor.nbytes))]
-        return [self._request(True, part) for part in _parts(slice(0, self.digests.nbytes))]
+        return [self._request(True, slice(0, self.digests.nbytes))]
 
     def chunk_requests(self) -> list[_Request]:
         """The requests for all chunks that differ, neighbours together; the list of hashes is complete."""
@@ -338,11 +337,10 @@ class StateFetch:
         if request.is_void:
             return
         if request.listing:
-            tensor.unlisted_bytes -= request.target.nbytes
-            if tensor.unlisted_bytes == 0 and tensor.list_is_right():
+            if tensor.list_is_right():
                 self._ready += tensor.chunk_requests()
-            elif tensor.unlisted_bytes == 0:
-                self._ready += tensor.begin()
+            else:
+                self._ready.appendleft(request)
                 self._accuse(donor, tensor)
         elif tensor.is_right(request.part):
             tensor.runs.append(request.part)

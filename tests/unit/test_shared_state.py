@@ -180,3 +180,10 @@ def test_content_hash_covers_dtype_and_shape() -> None:
 def test_signed_zeros_and_nans_are_bits_not_numbers() -> None:
     assert digest(np.array([0.0])) != digest(np.array([-0.0]))
     assert digest(np.array([np.nan])) == digest(np.array([np.nan]))
+
+
+def test_tensor_whose_list_of_hashes_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pccl.shared_state.TENSOR_BYTES_MAX", 100)
+    TensorInfo("fits", np.zeros(100, np.uint8))
+    with pytest.raises(InvalidArgument, match="'big' has 101 bytes"):
+        TensorInfo("big", np.zeros(101, np.uint8))

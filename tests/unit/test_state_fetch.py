@@ -6,9 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError, PeerLost, SharedStateError
 from pccl.messages import StateDonor, StatePlan, StateReceived, StateSource
@@ -353,3 +356,49 @@ def test_result_names_each_donor_once(clock: Clock) -> None:
     result = Group(state(2, 8 * CHUNK_BYTES), {A: Donor(full), B: Donor(full)}).fetch().run(clock)
     assert all(isinstance(it, StateReceived) for it in result)
     assert len({it.donor for it in result}) == len(result)
+
+
+# ---------------------------------------------------------------- whatever donors do
+
+
+@given(
+    st.lists(st.integers(0, 40 * 64), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["good", "slow", "flaky", "wrong", "gone"]), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None, max_examples=150)
+def test_whatever_donors_do_the_bytes_are_right_or_nothing_changes(
+    sizes: list[int], characters: list[str], random: Random
+) -> None:
+    def donor(full: SharedState, character: str) -> Donor:
+        made = Donor(full, refusal=PeerLost("gone") if character == "gone" else None)
+
+        def answers(request: Request) -> bool:
+            made.failure = PeerLost("flaky") if character == "flaky" and random.random() < 0.3 else None
+            return character != "slow" or random.random() < 0.2
+
+        made.answers = answers
+        if character == "wrong":
+            made.spoil = lambda request: spoiled(request) if random.random() < 0.5 else None
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("shared_state", "state_fetch"):
+            patch.setattr(f"pccl.{module}.CHUNK_BYTES", 64)
+        patch.setattr("pccl.state_fetch.REQUEST_BYTES", 256)
+        clock = Clock(patch)
+        clock.stop_at = clock.now + 10_000
+        full, own = state(1, *sizes), state(2, *sizes)
+        group = Group(own, {bytes([i]) * 16: donor(full, it) for i, it in enumerate(characters)})
+        fetch = group.fetch()
+        before = own.hexdigest()
+        try:
+            counts = received(fetch, clock)
+        except SharedStateError:
+            assert not {"good", "slow", "flaky"} & {*characters}
+            assert own.hexdigest() == before
+        else:
+            assert sum(counts.values()) == sum(sizes)
+            fetch.publish()
+            assert own.hexdigest() == full.hexdigest()
+        assert all(it.most_in_flight <= REQUESTS_PER_DONOR for it in group.donors.values())
