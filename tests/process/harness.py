@@ -57,16 +57,29 @@ class Run:
         self._children.append(child)
         return child
 
-    def expect(self, child: Child, kind: str) -> dict[str, Any]:
-        """The next message of that child, which must be of that kind. Messages of others wait for their turn."""
+    def next(self, child: Child) -> dict[str, Any]:
+        """The next message of that child. Messages of others wait for their turn; an end is of kind "ended"."""
         early = self._early[child.name]
         while not early:
             arrived = self._fleet.next(LIMIT_S)
-            assert arrived is not None, f"{child.name}: no {kind!r} within {LIMIT_S:.0f} s\n{self._stacks()}"
+            assert arrived is not None, f"{child.name} was silent for {LIMIT_S:.0f} s\n{self._stacks()}"
             sender, message = arrived
             self._early[sender.name].append(message if message is not None else {"kind": "ended"})
-        message = early.pop(0)
-        assert message["kind"] == kind, f"{child.name}: {message} instead of {kind!r}, exit {child.exit_code}\n{self.log(child)}"
+        return early.pop(0)
+
+    def expect(self, child: Child, kind: str) -> dict[str, Any]:
+        """The next message of that child, which must be of that kind."""
+        message = self.next(child)
+        assert message["kind"] == kind, (
+            f"{child.name}: {message} instead of {kind!r}, exit {child.exit_code}\n{self.log(child)}"
+        )
+        return message
+
+    def next_of(self, child: Child, kind: str) -> dict[str, Any]:
+        """The next message of that kind; others of that child are skipped, but for its failure and its end."""
+        while (message := self.next(child))["kind"] not in (kind, "failed", "ended"):
+            pass
+        assert message["kind"] == kind, f"{child.name}: {message} instead of {kind!r}\n{self.log(child)}"
         return message
 
     def ended(self, child: Child) -> int:
