@@ -20,8 +20,8 @@
  *     the receiving channel, within a window of PCCL__EAGER_WINDOW bytes per channel that the sender respects; beyond
  *     it, and for every larger transfer, the sender waits for the receiver's go-ahead, which post_recv gives. So a
  *     receiver never holds more than the window, and a transfer that nobody receives delays no other.
- *   - Epochs: `expect` sets the current one. Frames of older epochs are dropped and may not touch memory (G9). Frames of
- *     newer epochs (the other side was faster) are kept within the window.
+ *   - Epochs: `expect` sets the current one. Frames of older epochs are dropped and may not touch memory (G9). Frames
+ * of newer epochs (the other side was faster) are kept within the window.
  *   - When the link is beyond repair the channel becomes broken: every transfer completes with PCCL_PEER_LOST, `broken`
  *     is set and `error` says why. It stays so until close and free; a fresh one is opened in its place.
  */
@@ -46,14 +46,15 @@ enum {
 
 /* Names a transfer within a link and direction. The executor fills it; transports only compare and hash. */
 struct pccl__key {
-    uint64_t epoch;    /* 0: outside epochs (state transfer); never stale */
+    uint64_t epoch; /* 0: outside epochs (state transfer); never stale */
     uint64_t tag;
     uint32_t sequence;
     uint32_t step;
     uint32_t segment;
 };
 
-/* What the sender is doing, so that the receiver can compare it with its own: the packed descriptor of the operation. */
+/* What the sender is doing, so that the receiver can compare it with its own: the packed descriptor of the operation.
+ */
 struct pccl__stamp {
     uint8_t bytes[PCCL__STAMP_BYTES];
 };
@@ -64,12 +65,12 @@ struct pccl__transfer {
     struct pccl__key key;
     struct pccl__stamp stamp;
     void *data;
-    uint32_t bytes;              /* at most PCCL__TRANSFER_BYTES; 0 is fine (a signal) */
-    pccl_status status;          /* set on completion */
+    uint32_t bytes;                /* at most PCCL__TRANSFER_BYTES; 0 is fine (a signal) */
+    pccl_status status;            /* set on completion */
     struct pccl__stamp peer_stamp; /* set with PCCL_MISMATCH */
-    void *owner;                 /* the poster's, untouched */
+    void *owner;                   /* the poster's, untouched */
     /* The transport's; zero before post. */
-    struct list link;            /* in the channel's queues, then in `done` */
+    struct list link; /* in the channel's queues, then in `done` */
     struct list hash_link;
     enum pccl__transfer_state state;
     bool is_send;
@@ -116,8 +117,9 @@ struct pccl__channel_ops {
      * was. A half-sent frame is finished from a copy; a half-received one goes to nowhere. */
     void (*cancel)(struct pccl__channel *, struct pccl__transfer *, pccl_status why);
     /* No receive of this operation (epoch, tag, sequence of the key) will be posted any more: what arrived early for it
-     * is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the epoch. The
-     * owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID (more). */
+     * is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the epoch.
+     * The owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID
+     * (more). */
     pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
     /* Sets the current epoch; kept frames of older ones are dropped. */
     void (*expect)(struct pccl__channel *, uint64_t epoch);
@@ -133,15 +135,15 @@ struct pccl__channel_ops {
 struct pccl__channel {
     const struct pccl__channel_ops *ops;
     pccl_peer_id peer;
-    bool broken;             /* set by the transport */
-    pccl_error error;        /* why */
-    uint64_t deadline_ns;    /* when progress wants to run even without news; NEVER_NS */
-    uint64_t heard_ns;       /* when bytes last came from the other side */
-    uint64_t rtt_ns;         /* measured; 0 unknown */
-    bool ready;              /* progress has something to do: set by the transport and by posts */
+    bool broken;          /* set by the transport */
+    pccl_error error;     /* why */
+    uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */
+    uint64_t heard_ns;    /* when bytes last came from the other side */
+    uint64_t rtt_ns;      /* measured; 0 unknown */
+    bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
-    struct list ready_link;  /* the owner's list of channels to run */
-    void *owner;             /* the owner's, untouched */
+    struct list ready_link; /* the owner's list of channels to run */
+    void *owner;            /* the owner's, untouched */
 };
 
 /* Where channels come from. One per engine and transport. */
