@@ -120,7 +120,8 @@ class JointCalls:
             else:
                 self._ask_voter(entry.id, group)
             return
-        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body)
+        name = f"rank {group.rank(entry.id)} of group {entry.group}"
+        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name)
         clash = self._votes.cast(vote)
         self._roster.dirty = True
         if clash:

@@ -352,10 +352,12 @@ class MasterProtocol:
     def _link_broke(self, group: Group, one: Peer, other: Peer, text: str, now: int) -> None:
         """Both ends live. The members stay and the epoch is made anew; but a link that breaks again and again would
         stop the group for good, so the end with more broken links (else the higher rank) has to go."""
-        ranks = sorted((group.rank(one.id), group.rank(other.id)))
-        line = f"the link between rank {ranks[0]} and rank {ranks[1]} broke ({text})"
-        self._epochs.gather(group, now).links.append(line)
-        self._roster.notify(Event.LINK, line, epoch=group.epoch)
+        low, high = sorted((group.rank(one.id), group.rank(other.id)))
+        line = f"the link between rank {low} and rank {high} broke ({text})"
+        links = self._epochs.gather(group, now).links
+        if (low, high) not in links:
+            links[low, high] = line
+            self._roster.notify(Event.LINK, line, epoch=group.epoch)
         if self._links.note(one.id, other.id, group.epoch, now):
             worst = max((one, other), key=lambda it: (self._links.degree(it.id, now), group.rank(it.id)))
             self._lose(worst, Event.EXPELLED, f"was expelled: {line}, {self._limits.link_failures} times", now)

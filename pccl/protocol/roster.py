@@ -97,7 +97,7 @@ class Gathering:
     reports: dict[PeerId, Report] = field(default_factory=dict)
     cause: tuple[Status, str] | None = None
     lost: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
+    links: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ def cause_of(group: Group) -> tuple[Status, str]:
         if texts:
             return status, texts[0]
     if gathering.links:
-        return Status.PEER_LOST, "; ".join(gathering.links)
+        return Status.PEER_LOST, "; ".join(gathering.links.values())
     if gathering.cause is not None:
         return gathering.cause
     told = [(peer, it) for peer, it in gathering.reports.items() if it.reason not in (Status.OK, Status.ABORTED)]

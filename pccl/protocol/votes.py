@@ -17,13 +17,14 @@ from pccl.protocol.types import CALL_NAMES, PeerId, VoteKind
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One peer's open vote."""
+    """One peer's open vote. `name` is how texts call the peer."""
 
     peer: PeerId
     group: int
     call: int
     kind: VoteKind
     body: bytes
+    name: str
 
 
 class VoteBox:
@@ -59,10 +60,7 @@ class VoteBox:
             if found is None:
                 return ""
             other = found
-        return (
-            f"peer {other.peer.hex()[:8]} called {CALL_NAMES[other.kind]} while peer {vote.peer.hex()[:8]} called "
-            f"{CALL_NAMES[vote.kind]}"
-        )
+        return f"{other.name} called {CALL_NAMES[other.kind]} while {vote.name} called {CALL_NAMES[vote.kind]}"
 
     def drop(self, peer: PeerId, group: int) -> None:
         """The peer is gone, or its vote has its answer."""
