@@ -138,6 +138,90 @@ static uint64_t trace(uint64_t seed) {
     return hash;
 }
 
+/* ---------------------------------------------------------------- more than two peers */
+
+enum { PEERS = 4 };
+
+struct crowd {
+    struct pccl__sim_network *network;
+    struct pccl__transport *transports[PEERS];
+    struct pccl__channel *channels[PEERS][PEERS];
+};
+
+static struct pccl__channel *crowd_open(struct crowd *crowd, int from, int to) {
+    pccl_member member = {.id = id_of(to)};
+    struct pccl__transport *transport = crowd->transports[from];
+    EXPECT(transport->ops->open(transport, &member, &crowd->channels[from][to]) == PCCL_OK);
+    return crowd->channels[from][to];
+}
+
+static void run_channel(struct crowd *crowd, struct pccl__channel *channel) {
+    struct pccl__done done;
+    pccl__done_init(&done);
+    channel->ops->progress(channel, pccl__sim_now_ns(crowd->network), &done);
+    struct list *node;
+    while ((node = list_pop_front(&done.transfers))) (*(int *)LIST_ENTRY(node, struct pccl__transfer, link)->owner)++;
+    while ((node = list_pop_front(&done.notices))) pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
+}
+
+static void crowd_run(struct crowd *crowd) {
+    for (bool busy = true; busy;) {
+        busy = pccl__sim_next_ns(crowd->network) != NEVER_NS;
+        if (busy) pccl__sim_advance(crowd->network, pccl__sim_next_ns(crowd->network));
+        for (int i = 0; i < PEERS * PEERS; i++) {
+            struct pccl__channel *channel = crowd->channels[i / PEERS][i % PEERS];
+            if (!channel || !channel->ready) continue;
+            run_channel(crowd, channel);
+            busy = true;
+        }
+    }
+}
+
+static void crowd_close(struct crowd *crowd, int from, int to) {
+    struct pccl__channel *channel = crowd->channels[from][to];
+    channel->ops->close(channel, PCCL_CLOSED);
+    run_channel(crowd, channel);
+    channel->ops->free(channel);
+    crowd->channels[from][to] = NULL;
+}
+
+/* A cut ends one link, a death all links of one peer and no other; nobody answers a dead one's name. */
+static void crowd(uint64_t seed) {
+    struct crowd crowd = {.network = pccl__sim_network_new(seed, faults_of(seed))};
+    struct pccl__transfer transfers[PEERS][PEERS];
+    uint8_t memory[PEERS][PEERS][1000];
+    int completions[PEERS][PEERS] = {{0}};
+    for (int i = 0; i < PEERS; i++) crowd.transports[i] = pccl__sim_transport_new(crowd.network, id_of(i));
+    for (int i = 0; i < PEERS * PEERS; i++) {
+        int from = i / PEERS, to = i % PEERS;
+        if (from == to) continue;
+        struct pccl__channel *channel = crowd_open(&crowd, from, to);
+        struct pccl__transfer *transfer = &transfers[from][to];
+        *transfer = (struct pccl__transfer){.key = {.epoch = 1}, .data = memory[from][to], .bytes = 1000};
+        transfer->owner = &completions[from][to];
+        while (channel->ops->post_recv(channel, transfer) != PCCL_OK) continue;
+    }
+    pccl__sim_cut(crowd.network, id_of(0), id_of(1));
+    pccl__sim_kill(crowd.network, id_of(3));
+    crowd_run(&crowd);
+    for (int i = 0; i < PEERS * PEERS; i++) {
+        int from = i / PEERS, to = i % PEERS;
+        if (from == to || from == 3) continue;
+        bool ended = to == 3 || from + to == 1;
+        EXPECT(crowd.channels[from][to]->broken == ended && completions[from][to] == ended, "%d to %d", from, to);
+        if (ended) EXPECT(transfers[from][to].status == PCCL_PEER_LOST);
+    }
+    crowd_close(&crowd, 0, 3);
+    EXPECT(!crowd_open(&crowd, 0, 3)->broken);
+    crowd_run(&crowd);
+    EXPECT(crowd.channels[0][3]->broken);
+    for (int i = 0; i < PEERS * PEERS; i++)
+        if (crowd.channels[i / PEERS][i % PEERS]) crowd_close(&crowd, i / PEERS, i % PEERS);
+    for (int i = 0; i < PEERS * PEERS; i++) EXPECT(completions[i / PEERS][i % PEERS] == (i / PEERS != i % PEERS));
+    for (int i = 0; i < PEERS; i++) crowd.transports[i]->ops->free(crowd.transports[i]);
+    pccl__sim_network_free(crowd.network);
+}
+
 int main(int count, char **arguments) {
     uint64_t only = count > 1 ? strtoull(arguments[1], NULL, 0) : 0; /* sim_test SEED runs one */
     for (uint64_t seed = only ? only : 1; seed <= (only ? only : 200); seed++) {
@@ -145,6 +229,7 @@ int main(int count, char **arguments) {
         struct pair_driver driver = driver_of(&faults);
         EXPECT(conform_run(&driver, seed, seed % 25 == 1 ? CONFORM_THOROUGH : CONFORM_QUICK) > 0);
         breaks(seed);
+        crowd(seed);
     }
     EXPECT(trace(7) == trace(7));
     EXPECT(trace(7) != trace(8));
