@@ -336,6 +336,8 @@ typedef struct pccl_region {
  * second call for the same id is INVALID. */
 pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions,
                              uint32_t count, pccl_error *error);
+/* Ends the serving under `sync_id`, and this peer's own fetches under it with ABORTED. Afterwards none of the
+ * memory given for them is touched. No effect on an id that is not known. */
 void pccl_state_stop(pccl_engine *engine, uint64_t sync_id);
 
 /* Reads bytes [offset, offset + bytes) of a region that `peer` serves (or will serve: it waits for that) into

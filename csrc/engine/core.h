@@ -117,7 +117,8 @@ void pccl__core_check_stalls(struct pccl__core *core);
 /* ---- state.c */
 pccl_status pccl__core_serve(struct pccl__core *core, uint64_t sync_id, const pccl_region *regions, uint32_t count,
                              pccl_error *error);
-void pccl__core_stop_serving(struct pccl__core *core, uint64_t sync_id);
+/* Stops serving and fetching under an id; no memory given for it is touched afterwards. */
+void pccl__core_stop_state(struct pccl__core *core, uint64_t sync_id);
 pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_peer_id peer, uint32_t region,
                              uint64_t offset, uint64_t bytes, void *target, uint32_t timeout_ms, uint64_t now_ns,
                              struct pccl_operation **operation, pccl_error *error);

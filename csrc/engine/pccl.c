@@ -271,7 +271,7 @@ pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_r
 void pccl_state_stop(pccl_engine *engine, uint64_t sync_id) {
     if (!enter(engine)) return;
     uint32_t before = engine->core->ended_count;
-    pccl__core_stop_serving(engine->core, sync_id);
+    pccl__core_stop_state(engine->core, sync_id);
     leave(engine, before, false);
 }
 

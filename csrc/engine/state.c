@@ -129,9 +129,24 @@ static void drop(struct pccl__core *core, struct served *served) {
     free(served);
 }
 
-void pccl__core_stop_serving(struct pccl__core *core, uint64_t sync_id) {
+static struct pccl_operation *fetch_under(struct pccl__core *core, uint64_t sync_id) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next) {
+        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        if (op->is_fetch && op->fetch.key.tag == sync_id) return op;
+    }
+    return NULL;
+}
+
+void pccl__core_stop_state(struct pccl__core *core, uint64_t sync_id) {
     struct served *served = find(core, sync_id);
     if (served) drop(core, served);
+    struct pccl_operation *op;
+    while ((op = fetch_under(core, sync_id))) {
+        pccl_peer_id peer = op->fetch_peer;
+        pccl__operation_end(op, PCCL_ABORTED, "the synchronisation was stopped");
+        struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
+        if (channel) pccl__core_run_channel(core, channel);
+    }
 }
 
 void pccl__core_drop_served(struct pccl__core *core) {

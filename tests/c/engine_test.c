@@ -220,6 +220,34 @@ static void test_state(void) {
     pccl_operation_free(outside); /* may outlive the engine */
 }
 
+/* Fetches that are stopped end at once, are pending no more, and let go of their memory. */
+static void test_state_stop(void) {
+    struct world w;
+    make(&w, 2, 1);
+    static uint8_t served[3000000], stopped[sizeof served], before[sizeof served], other[sizeof served];
+    for (size_t i = 0; i < sizeof served; i++) served[i] = (uint8_t)(i * 7 + i / 1000 + 1);
+    pccl_region region = {served, sizeof served};
+    pccl_peer_id donor = w.members[1].id;
+    pccl_error error;
+    pccl_operation *op[3];
+    EXPECT(pccl_state_fetch(w.engine[0], 8, donor, 0, 0, 10, stopped, 0, &op[0], &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_engine_pending(w.engine[0]) == 1, "a fetch is pending");
+    pccl_state_stop(w.engine[0], 8);
+    EXPECT(pccl_wait(op[0], 0, NULL, &error) == PCCL_ABORTED, "%s", error.message);
+    EXPECT(pccl_engine_pending(w.engine[0]) == 0, "nothing is pending");
+    EXPECT(pccl_state_serve(w.engine[1], 7, &region, 1, &error) == PCCL_OK, "serve");
+    EXPECT(pccl_state_serve(w.engine[1], 6, &region, 1, &error) == PCCL_OK, "serve");
+    EXPECT(pccl_state_fetch(w.engine[0], 7, donor, 0, 0, sizeof served, stopped, 0, &op[1], &error) == PCCL_OK, "fetch");
+    pccl_state_stop(w.engine[0], 7);
+    memcpy(before, stopped, sizeof served);
+    EXPECT(pccl_state_fetch(w.engine[0], 6, donor, 0, 0, sizeof served, other, 0, &op[2], &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_wait(op[2], 20000, NULL, &error) == PCCL_OK, "%s", error.message);
+    EXPECT(!memcmp(other, served, sizeof served), "the next fetch under another id");
+    EXPECT(pccl_done(op[1]) && !memcmp(before, stopped, sizeof served), "a stopped fetch wrote to its memory");
+    for (int i = 0; i < 3; i++) pccl_operation_free(op[i]);
+    destroy(&w, 2);
+}
+
 static void test_refusals(void) {
     struct world w;
     make(&w, 1, 1);
@@ -258,6 +286,7 @@ int main(void) {
     test_loss();
     test_mismatch();
     test_state();
+    test_state_stop();
     test_refusals();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
