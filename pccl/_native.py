@@ -355,7 +355,7 @@ class Engine:
                 raise _failure(slot.error)
 
     def state_stop(self, sync_id: int) -> None:
-        """Ends serving; the regions may be freed afterwards."""
+        """Ends serving and fetching under the id; all memory given for it may be freed afterwards."""
         with self._slot():
             lib.pccl_state_stop(self._engine, sync_id)
 
@@ -371,11 +371,6 @@ class Engine:
             if status:
                 raise _failure(slot.error)
             return self._adopt(slot)
-
-    def keep(self, operation: Operation, memory: object) -> None:
-        """Takes over an operation that its caller gives up, with the memory that it may still write to."""
-        with self._slot():
-            self._keep(operation, memory)
 
     # ------------------------------------------------------------ end of life
 
@@ -432,11 +427,9 @@ class Engine:
         return operation
 
     def _abandon(self, slot: _Slot, memory: object) -> None:
-        """Takes an operation that nobody waits for any more out of `slot`, which is held."""
-        self._keep(self._adopt(slot), memory)
-
-    def _keep(self, operation: Operation, memory: object) -> None:
-        """Holds what an operation borrows until it has ended; forgets what has ended meanwhile. Needs a held slot."""
+        """Takes an operation that nobody waits for any more out of `slot`, which is held. What it borrows is kept until
+        it has ended; what has ended meanwhile is forgotten."""
+        operation = self._adopt(slot)
         with self._lock:
             self._kept = [entry for entry in self._kept if not entry[0].ended()]
             if not operation.ended():

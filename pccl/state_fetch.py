@@ -201,15 +201,15 @@ class StateFetch:
         tensors: Sequence[TensorInfo],
         own: Sequence[Bytes],
         start: Start,
-        abandon: Callable[[Any, Bytes], None],
         patience_s: float = 60.0,
     ) -> None:
-        """`tensors` and `own` (their chunk hashes) are all of the state's. `abandon` gets each request that `run` has
-        to leave behind, with the memory that it may still write to. Raises SharedStateError when the plan does not fit
-        the state.
+        """`tensors` and `own` (their chunk hashes) are all of the state's. Raises SharedStateError when the plan does
+        not fit the state.
+
+        Requests that `run` leaves behind when it raises may still write to memory that this object holds: whoever made
+        `start` stops them before it lets go of it.
         """
         self._start = start
-        self._abandon = abandon
         self._patience_s = patience_s
         self._donors = [_Donor(donor.peer, donor.rank) for donor in plan.donors]
         self._tensors = self._orders(plan, tensors, own)
@@ -227,15 +227,11 @@ class StateFetch:
         """
         for tensor in self._tensors:
             self._ready += tensor.begin()
-        try:
-            while self._ready or self._flights:
-                self._issue()
-                if interrupted(0.0 if self._flights else self._pause()):
-                    raise Aborted("fetching the shared state was interrupted")
-                self._harvest()
-        finally:
-            for flight in self._flights:
-                self._abandon(flight.pending, flight.request.target)
+        while self._ready or self._flights:
+            self._issue()
+            if interrupted(0.0 if self._flights else self._pause()):
+                raise Aborted("fetching the shared state was interrupted")
+            self._harvest()
         return tuple(StateReceived(peer, count) for peer, count in self._received.items())
 
     def publish(self) -> tuple[int, ...]:

@@ -118,14 +118,13 @@ class _Work:
         self._thread.start()
 
     def end(self) -> None:
-        """Stops fetching and serving; the user's memory is not read any more when this returns. Idempotent."""
+        """Stops fetching and serving; no memory is touched any more when this returns. Idempotent."""
         self._interrupt.set()
         self._thread.join()
-        if self._plan.serve:
-            try:
-                self._engine.state_stop(self._plan.sync)
-            except PCCLError:
-                pass  # closed: it serves nobody any more
+        try:
+            self._engine.state_stop(self._plan.sync)
+        except PCCLError:
+            pass  # closed: it has stopped everything
 
     def publish(self, sync: int) -> None:
         """Takes over what was fetched, since `sync` ended well. Raises SharedStateError when it is not all there, or
@@ -148,7 +147,7 @@ class _Work:
                 self._engine.state_serve(plan.sync, self._regions)
             if not plan.fetch:
                 return
-            self._fetch = StateFetch(plan, self._tensors, self._digest.chunks, self._start, self._engine.keep)
+            self._fetch = StateFetch(plan, self._tensors, self._digest.chunks, self._start)
             report = StateFetched(plan.sync, self._fetch.run(self._interrupt.wait))
             self._complete = True
         except PCCLError as error:

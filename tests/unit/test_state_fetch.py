@@ -74,7 +74,6 @@ class Group:
     def __init__(self, own: SharedState, donors: dict[bytes, Donor]) -> None:
         self.own = own
         self.donors = donors
-        self.abandoned: list[tuple[Request, Bytes]] = []
 
     def start(self, donor: bytes, region: int, offset: int, target: Bytes) -> Request:
         serving = self.donors[donor]
@@ -95,8 +94,7 @@ class Group:
             pairs = zip(wanted, digest.entries, strict=True)
             sources = [StateSource(i, want.digest, ()) for i, (want, have) in enumerate(pairs) if want != have]
         plan = StatePlan(1, SYNC, False, named, tuple(sources))
-        abandon = lambda request, memory: self.abandoned.append((request, memory))  # noqa: E731
-        return StateFetch(plan, self.own.tensors, digest.chunks, self.start, abandon, patience_s)
+        return StateFetch(plan, self.own.tensors, digest.chunks, self.start, patience_s)
 
 
 class Clock:
@@ -146,7 +144,6 @@ def test_everything_arrives_and_counts(clock: Clock) -> None:
     assert own.hexdigest() == before, "nothing is visible before it is published"
     assert fetch.publish() == (0, 2, 3, 4, 5)
     assert own.hexdigest() == full.hexdigest()
-    assert not group.abandoned
 
 
 def test_donors_share_the_work(clock: Clock) -> None:
@@ -282,15 +279,15 @@ def test_quick_donor_does_the_work_of_a_slow_one(clock: Clock) -> None:
     assert counts == {A: REQUESTS_PER_DONOR * REQUEST_BYTES, B: 12 * REQUEST_BYTES}
 
 
-def test_interruption_leaves_requests_behind_with_their_memory(clock: Clock) -> None:
-    full = state(1, 64 * CHUNK_BYTES)
+def test_interruption_ends_it_whatever_is_in_flight(clock: Clock) -> None:
+    full, own = state(1, 64 * CHUNK_BYTES), state(2, 64 * CHUNK_BYTES)
+    before = own.hexdigest()
     donor = Donor(full, answers=lambda request: request.region == 1)
-    group = Group(state(2, 64 * CHUNK_BYTES), {A: donor})
     turns = itertools.count()
     with pytest.raises(Aborted):
-        group.fetch().run(lambda seconds: next(turns) > 5)
-    assert len(group.abandoned) == REQUESTS_PER_DONOR
-    assert all(memory is request.target for request, memory in group.abandoned)
+        Group(own, {A: donor}).fetch().run(lambda seconds: next(turns) > 5)
+    assert donor.in_flight == REQUESTS_PER_DONOR
+    assert own.hexdigest() == before
 
 
 def test_end_of_the_communicator_ends_it_at_once(clock: Clock) -> None:
@@ -348,7 +345,7 @@ def test_plan_without_donors_is_refused() -> None:
     plan = StatePlan(1, SYNC, False, (), (StateSource(0, b"x" * 16, ()),))
     own = state(2, 10)
     with pytest.raises(SharedStateError, match="nobody"):
-        StateFetch(plan, own.tensors, StateDigest.of(own).chunks, Group(own, {}).start, lambda *_: None)
+        StateFetch(plan, own.tensors, StateDigest.of(own).chunks, Group(own, {}).start)
 
 
 def test_result_names_each_donor_once(clock: Clock) -> None:

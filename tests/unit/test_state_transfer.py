@@ -81,9 +81,6 @@ class FakeEngine:
 
         return FakeFetch(self._run, peer, copy, lambda: sync_id in donor.served)
 
-    def keep(self, operation: FakeFetch, memory: object) -> None:
-        assert isinstance(memory, np.ndarray)
-
 
 class FakeControl:
     """One peer's control plane: its own half of the protocol, and the master's by direct call."""
