@@ -124,6 +124,8 @@ def main() -> None:
     module, function, *arguments = sys.argv[1:]
     try:
         getattr(importlib.import_module(module), function)(line, *arguments)
+    except SystemExit:
+        raise
     except BaseException as failure:
         line.send(kind="failed", error=type(failure).__name__, text=str(failure), pid=os.getpid())
         traceback.print_exc()

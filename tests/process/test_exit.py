@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Leaving: a process keeps its own exit code, quickly, whatever is open; the others see a departure, not a timeout."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pccl
+from pccl.fleet import Line
+from tests.process.harness import Run, join
+
+pytestmark = pytest.mark.process
+
+QUICKLY_S = 5.0
+
+
+def leaving(line: Line, address: str, how: str) -> None:
+    """One of two ends `how` with operations in flight and without close; the other waits in an operation."""
+    comm = join(address, 2)
+    comm.barrier()
+    leader = comm.rank == 0
+    line.send(kind="ready", leader=leader)
+    if not leader:
+        try:
+            comm.all_reduce(np.ones(10), tag=77)
+        except pccl.PeerLost as loss:
+            line.send(kind="lost", text=str(loss))
+        comm.close()
+        return
+    line.receive()
+    handles = [comm.all_reduce_async(np.ones(1000 + tag), tag=tag) for tag in range(5)]
+    assert not any(handle.done() for handle in handles)
+    if how == "exit":
+        sys.exit(3)
+    if how == "raise":
+        raise RuntimeError("nobody catches this")
+    if how == "drop":
+        del handles
+        del comm
+        gc.collect()
+        line.receive()
+
+
+@pytest.mark.parametrize(("how", "code"), [("return", 0), ("exit", 3), ("raise", 1), ("drop", 0)])
+def test_a_process_ends_with_its_own_code_and_the_others_hear_of_it(tmp_path: Path, how: str, code: int) -> None:
+    with Run(tmp_path) as run:
+        pair = [run.peer(leaving, how) for _ in range(2)]
+        leaders = [run.expect(peer, "ready")["leader"] for peer in pair]
+        leader, other = pair[leaders.index(True)], pair[leaders.index(False)]
+        begun = time.monotonic()
+        leader.tell(kind="go")
+        assert "left" in run.expect(other, "lost")["text"]
+        if how == "drop":
+            leader.tell(kind="go")
+        if how == "raise":
+            run.expect(leader, "failed")
+        assert run.ended(leader) == code
+        assert run.ended(other) == 0
+        assert time.monotonic() - begun < QUICKLY_S
+
+
+# ---------------------------------------------------------------------------------------------- close
+
+
+@pytest.fixture
+def alone() -> pccl.Communicator:
+    """A communicator that is a group by itself."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        comm = pccl.Communicator(node.address, min_world_size=1)
+        comm.connect()
+        yield comm
+        comm.close()
+
+
+def test_everything_raises_after_close(alone: pccl.Communicator) -> None:
+    x = np.ones(4, np.float32)
+    ended = alone.all_reduce_async(x)
+    assert ended.wait().world_size == 1
+    alone.close()
+    alone.close()
+    assert ended.wait().world_size == 1
+    for call in (
+        alone.update_topology,
+        alone.connect,
+        alone.explain,
+        alone.barrier,
+        lambda: alone.rank,
+        lambda: alone.all_reduce(x),
+        lambda: alone.all_reduce_async(x),
+    ):
+        with pytest.raises(pccl.Closed):
+            call()
+
+
+def waiting(line: Line, address: str) -> None:
+    """Rank 0 waits in three threads for rank 1, which never comes, until it closes the communicator."""
+    comm = join(address, 2)
+    if comm.rank == 1:
+        line.send(kind="ready", leader=False)
+        line.receive()
+        return
+    handle = comm.barrier_async(tag=1)
+    outcomes: list[str] = []
+
+    def note(call: object) -> None:
+        try:
+            call()  # type: ignore[operator]
+        except pccl.PCCLError as failure:
+            outcomes.append(type(failure).__name__)
+
+    calls = [lambda: comm.barrier(tag=2), handle.wait, lambda: comm.all_reduce(np.ones(3), tag=3)]
+    threads = [threading.Thread(target=note, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    line.send(kind="ready", leader=True)
+    line.receive()
+    comm.close()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(pccl.Closed):
+        handle.wait()
+    line.send(kind="outcomes", outcomes=outcomes)
+
+
+def test_close_ends_the_waits_of_other_threads(tmp_path: Path) -> None:
+    with Run(tmp_path) as run:
+        pair = [run.peer(waiting) for _ in range(2)]
+        leaders = [run.expect(peer, "ready")["leader"] for peer in pair]
+        leader, other = pair[leaders.index(True)], pair[leaders.index(False)]
+        leader.tell(kind="go")
+        assert run.expect(leader, "outcomes")["outcomes"] == ["Closed"] * 3
+        other.tell(kind="go")
+        assert [run.ended(peer) for peer in pair] == [0, 0]
+
+
+def test_a_handle_keeps_its_communicator_open(alone: pccl.Communicator) -> None:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        comm = pccl.Communicator(node.address, min_world_size=1)
+        comm.connect()
+        handle = comm.all_reduce_async(np.ones(4))
+        gone = weakref.ref(comm)
+        del comm
+        gc.collect()
+        assert gone() is not None
+        assert handle.wait().world_size == 1
+        del handle
+        gc.collect()
+        assert gone() is None

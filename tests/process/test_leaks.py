@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Opened and closed again and again: descriptors and threads return to where they were."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pccl
+from pccl.fleet import Line
+from tests.process.harness import Run, join
+
+pytestmark = pytest.mark.process
+
+
+LIMIT_S = 20.0
+
+Counts = tuple[int, int]
+
+
+def counts() -> Counts:
+    """Descriptors and threads of this process, those of libraries included."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def back_to(before: Counts) -> bool:
+    """Whether the counts return to `before`. A thread that was joined takes the kernel a moment to forget."""
+    deadline = time.monotonic() + LIMIT_S
+    while any(now > then for now, then in zip(counts(), before, strict=True)):
+        gc.collect()
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def cycle(address: str, *, close: bool) -> None:
+    comm = pccl.Communicator(address, min_world_size=1)
+    comm.connect()
+    comm.all_reduce(np.ones(4))
+    if close:
+        comm.close()
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_hundred_communicators_leave_nothing(close: bool) -> None:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        cycle(node.address, close=True)
+        gc.collect()
+        before = counts()
+        for _ in range(50):
+            cycle(node.address, close=close)
+        gc.collect()
+        assert back_to(before), f"{counts()} descriptors and threads instead of {before}"
+
+
+def test_a_refused_connect_leaves_nothing() -> None:
+    comm = pccl.Communicator("127.0.0.1:1", connect_timeout=0.05)
+    with pytest.raises(pccl.MasterLost):
+        comm.connect()
+    before = counts()
+    for _ in range(10):
+        with pytest.raises(pccl.MasterLost, match=r"127\.0\.0\.1:1"):
+            comm.connect()
+    assert back_to(before)
+
+
+def again_and_again(line: Line, address: str, lives: str) -> None:
+    """Joins, reduces, leaves, at once again; the other peer does the same at its own pace."""
+    before = None
+    for _ in range(int(lives)):
+        with join(address, 2) as comm:
+            x = np.full(100, comm.rank + 1.0)
+            comm.all_reduce(x)
+            assert (x == 3).all()
+        before = before or counts()
+    line.send(kind="lived", leaks=not back_to(before or counts()))
+
+
+def test_two_peers_meet_again_in_many_lives(tmp_path: Path) -> None:
+    with Run(tmp_path) as run:
+        pair = [run.peer(again_and_again, "20") for _ in range(2)]
+        for peer in pair:
+            assert run.expect(peer, "lived")["leaks"] is False
+        assert [run.ended(peer) for peer in pair] == [0, 0]
