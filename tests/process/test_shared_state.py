@@ -180,13 +180,18 @@ def test_death_of_the_only_donor_changes_nothing_anywhere(tmp_path: Path) -> Non
 
 
 def test_spoiled_content_is_never_accepted(tmp_path: Path) -> None:
-    held: dict[str, Any] = {"seed": 1, "revision": 9, "sizes": [8 * MIB]}
+    held: dict[str, Any] = {"seed": 1, "revision": 9, "sizes": [64 * MIB]}
     with Run(tmp_path) as run:
-        peers = start(run, {**held, "spoil": True}, {"seed": 2, "sizes": [8 * MIB]})
+        peers = start(run, {**held, "spoil": True}, {"seed": 2, "sizes": [64 * MIB]})
         order(run, peers)
+        for _ in range(3):
+            refusals = [run.expect(peer, "refused") for peer in peers]
+            assert all("its 't0' does not match the hash that it offered" in it["text"] for it in refusals)
+            # What was still on its way when it failed does not stand in the way of the next call.
+            for peer in peers:
+                peer.tell(kind="synchronise")
         refusals = [run.expect(peer, "refused") for peer in peers]
-        assert all("its 't0' does not match the hash that it offered" in it["text"] for it in refusals)
-        assert refusals[1]["digest"] == digest_of(seed=2, sizes=[8 * MIB])
+        assert refusals[1]["digest"] == digest_of(seed=2, sizes=[64 * MIB], revision=3)
         end(run, peers)
 
 
