@@ -57,13 +57,17 @@ class BenchPeer:
         self.lines: tuple[ReportLine, ...] = ()
         self.started = 1
         self.outputs: list[PeerOutput] = []
-        self.calls = itertools.count(1)
+        self.made = 0
         self.reachable = True
         self.deaf = False
 
     def ends(self) -> list[Resolve | Reject]:
         """How calls ended, oldest first."""
         return [it for it in self.outputs if isinstance(it, Resolve | Reject)]
+
+    def end(self) -> Resolve | Reject | None:
+        """How the newest joint call ended; None while it is open."""
+        return next((it for it in self.ends() if it.call == self.made > 0), None)
 
     def installs(self) -> list[Install]:
         return [it for it in self.outputs if isinstance(it, Install)]
@@ -132,9 +136,9 @@ class Bench:
 
     def vote(self, name: str, kind: VoteKind, body: bytes = b"", pending: int = 0) -> int:
         peer = self.peer(name)
-        call = next(peer.calls)
-        self.perform(peer, peer.core.vote(kind, call, body, pending, self.now))
-        return call
+        peer.made += 1
+        self.perform(peer, peer.core.vote(kind, peer.made, body, pending, self.now))
+        return peer.made
 
     def frozen(self, name: str, suspect: str = "", reason: Status = Status.PEER_LOST, text: str = "reset") -> None:
         """The engine of `name` has frozen its epoch."""
@@ -216,7 +220,10 @@ class Bench:
 
     def _send(self, output: Send, unreachable: list[PeerId]) -> None:
         peer = self.peers.get(output.peer)
-        if peer is None or not peer.reachable:
+        if peer is None:
+            self.note(f"{title(output.peer)} < {describe(output.message)}")
+            return
+        if not peer.reachable:
             self.note(f"{title(output.peer)} ! {describe(output.message)}")
             unreachable.append(output.peer)
             return

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""From epoch to epoch: verdicts, causes, failures during recovery, links, rings."""
+
+from __future__ import annotations
+
+from pccl.errors import Status
+from pccl.messages import OperationName, ReportLine, View
+from pccl.protocol.types import Event, GroupView, Install, Limits, Resolve, VoteKind
+from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, RETURNED
+from tests.cores import Bench, identity
+
+
+def _view(bench: Bench, name: str) -> View:
+    view = bench.peer(name).core.view
+    assert view is not None
+    return view
+
+
+def _install(bench: Bench, name: str) -> Install:
+    return bench.peer(name).installs()[-1]
+
+
+def _members(bench: Bench, name: str) -> str:
+    return "".join(chr(member.id[0]) for member in _view(bench, name).members)
+
+
+def test_survivors_get_the_same_verdict_and_close_the_gap() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c", "d")
+    bench.peer("a").lines = (ReportLine(7, 0, 0, DATA_DONE), ReportLine(7, 0, 1, DATA_DONE))
+    bench.peer("c").lines = (ReportLine(7, 1, 1, DATA_PHASE),)
+    bench.peer("d").lines = (ReportLine(7, 0, 0, DATA_DONE),)
+    bench.kill("b")
+    bench.frozen("a", "b")
+    bench.run()
+    for rank, name in enumerate("acd"):
+        assert _install(bench, name).commits == (OperationName(7, 0),)
+        assert _install(bench, name).rank == rank
+        assert _members(bench, name) == "acd"
+    assert _view(bench, "a").text == "rank 1 was lost: rank 0 reports: reset"
+
+
+def test_a_lost_member_s_own_report_does_not_count() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.peer("a").lines = bench.peer("b").lines = (ReportLine(1, 0, 0, DATA_DONE),)
+    bench.peer("c").lines = (ReportLine(1, 0, 0, DATA_PHASE),)
+    bench.frozen("c")
+    bench.master_hears()
+    bench.kill("c")
+    bench.frozen("a", "c")
+    bench.run()
+    assert _install(bench, "a").commits == (OperationName(1, 0),)
+
+
+def test_a_second_loss_while_reports_are_collected_ends_in_one_view() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c", "d")
+    bench.kill("c")
+    bench.kill("d")
+    bench.peer("b").deaf = True
+    bench.frozen("a", "c")
+    bench.run()
+    assert _view(bench, "a").epoch == 2
+    bench.peer("b").deaf = False
+    bench.perform(bench.peer("b"), bench.peer("b").core.engine_frozen(2, identity("d"), 5, "reset", (), bench.now))
+    bench.run()
+    assert _view(bench, "a").epoch == _view(bench, "b").epoch == 3
+    assert _members(bench, "a") == "ab"
+    assert "rank 2 was lost" in _view(bench, "a").text
+    assert "rank 3 was lost" in _view(bench, "a").text
+
+
+def test_a_loss_between_a_view_and_its_installation_waits_for_the_installation() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    for name in "abc":
+        bench.frozen(name)
+    bench.master_hears()
+    kept, bench.to_peers = bench.to_peers, []
+    bench.kill("c")
+    bench.to_peers = [it for it in kept if it[0] == identity("a")]
+    bench.peers_hear()
+    bench.suspect("a", "c")
+    bench.master_hears()
+    bench.to_peers = [it for it in kept if it[0] == identity("b")] + bench.to_peers
+    bench.run()
+    assert [it.view.epoch for it in bench.peer("b").installs()] == [2, 3, 4]
+    assert _members(bench, "b") == "ab"
+
+
+def test_a_suspicion_of_someone_who_is_gone_still_freezes() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.perform(bench.peer("c"), bench.peer("c").core.leave("", bench.now))
+    bench.master_hears()
+    bench.frozen("a", "c")
+    bench.run()
+    assert _members(bench, "a") == _members(bench, "b") == "ab"
+
+
+def test_everything_ends_with_the_last_member_and_begins_again() -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.perform(bench.peer("a"), bench.peer("a").core.leave("", bench.now))
+    bench.run()
+    assert bench.master is not None
+    assert bench.master.census.groups == 0
+    bench.join("b")
+    bench.run()
+    assert _view(bench, "b").epoch == 3
+    assert _view(bench, "b").previous == 0
+
+
+def test_a_timeout_whose_awaited_peers_live_keeps_the_members_and_says_timeout() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.frozen("a", "b", reason=Status.TIMEOUT, text="operation (3, 0) waited 5000 ms for rank 1")
+    bench.run()
+    view = _view(bench, "b")
+    assert _members(bench, "b") == "ab"
+    assert view.cause == Status.TIMEOUT
+    assert view.text == "rank 0: operation (3, 0) waited 5000 ms for rank 1"
+
+
+def test_a_timeout_whose_awaited_peer_is_gone_is_a_loss() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.kill("b")
+    bench.frozen("a", "b", reason=Status.TIMEOUT, text="waited for rank 1")
+    bench.run()
+    assert _view(bench, "a").cause == Status.PEER_LOST
+    assert _members(bench, "a") == "a"
+
+
+def test_a_failure_inside_one_member_is_told_to_the_others_as_something_to_retry() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.frozen("a", reason=Status.NO_MEMORY, text="out of memory")
+    bench.run()
+    assert _view(bench, "b").cause == Status.PEER_LOST
+    assert _view(bench, "b").text == "rank 0: out of memory"
+
+
+def test_an_idle_link_that_broke_makes_a_new_epoch() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.suspect("a", "b")
+    bench.run()
+    assert _view(bench, "c").epoch == 3
+    assert _members(bench, "c") == "abc"
+    assert "the link between rank 0 and rank 1 broke" in _view(bench, "c").text
+
+
+def test_the_ring_avoids_a_broken_link_and_returns_when_it_is_forgotten() -> None:
+    bench = Bench(Limits(link_window_ms=3_000))
+    bench.together("a", "b", "c", "d", "e")
+    assert _view(bench, "a").ring == (0, 1, 2, 3, 4)
+    bench.suspect("a", "b")
+    bench.run()
+    ring = _view(bench, "a").ring
+    assert abs(ring.index(0) - ring.index(1)) not in (1, 4)
+    bench.wait(3_100)
+    for name in "abcde":
+        bench.vote(name, VoteKind.OPTIMIZE_TOPOLOGY)
+    bench.run()
+    assert _view(bench, "a").ring == (0, 1, 2, 3, 4)
+    for name in "abcde":
+        end = bench.peer(name).end()
+        assert isinstance(end, Resolve)
+        assert end.flag
+
+
+def test_a_link_that_breaks_in_every_epoch_costs_the_worse_end_its_place() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    for _ in range(2):
+        bench.frozen("a", "b")
+        bench.run()
+        assert _members(bench, "c") == "abc"
+    bench.frozen("a", "c")
+    bench.run()
+    bench.frozen("b", "a")
+    bench.run()
+    assert _members(bench, "c") == "bc"
+    assert "3 times" in _view(bench, "c").text
+
+
+def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.join("b")
+    bench.join("x", group=9)
+    bench.run()
+    bench.vote("a", VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    before = _view(bench, "x").epoch
+    assert _view(bench, "x").census == _view(bench, "a").census
+    assert before != _view(bench, "a").epoch
+    bench.perform(bench.peer("b"), bench.peer("b").core.leave("", bench.now))
+    bench.run()
+    assert _view(bench, "x").epoch == before
+    census = bench.peer("x").core.census
+    assert (census.peers, census.groups, census.largest_group) == (2, 2, 1)
+
+
+def test_contradicting_reports_are_logged() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.peer("a").lines = (ReportLine(2, 1, 1, RETURNED),)
+    bench.peer("b").lines = (ReportLine(2, 0, 0, DATA_PHASE),)
+    bench.frozen("a")
+    bench.run()
+    assert any(line.startswith(f"log {Event.CONFLICT.value}") for line in bench.lines)
+
+
+def test_each_epoch_of_the_run_is_used_once() -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.join("b", group=1)
+    bench.join("c", group=2)
+    bench.run()
+    bench.vote("a", VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    bench.perform(bench.peer("b"), bench.peer("b").core.leave("", bench.now))
+    bench.run()
+    epochs = [view.epoch for record in bench.records for view in _views(record)]
+    assert epochs == sorted(set(epochs)) == [1, 2, 3, 4]
+
+
+def _views(record: object) -> tuple[GroupView, ...]:
+    return getattr(record, "views", ())

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: MIT
+"""The peer's core alone, against a master that the test plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pccl.errors import Status
+from pccl.messages import (
+    MAX_REPORT_LINES,
+    PROTOCOL_VERSION,
+    Census,
+    CensusUpdate,
+    ExpelledNotice,
+    FreezeEpoch,
+    HasStarted,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Leave,
+    Member,
+    Message,
+    OperationName,
+    Probe,
+    ProbeReply,
+    Refused,
+    Register,
+    Report,
+    ReportLine,
+    Stalled,
+    Started,
+    Suspect,
+    View,
+    Vote,
+    VoteResult,
+    Welcome,
+    WhoAreYou,
+)
+from pccl.protocol.peer import PeerProtocol
+from pccl.protocol.state_peer import PeerStateSync
+from pccl.protocol.types import (
+    CONNECT_CALL,
+    Ask,
+    Freeze,
+    Halt,
+    Install,
+    OpenDataPlane,
+    PeerOutput,
+    Reconnect,
+    Reject,
+    Resolve,
+    Tell,
+    VoteKind,
+)
+
+ME, OTHER = b"m" * 16, b"o" * 16
+SECRET = b"s" * 16
+OPERATION = OperationName(3, 1)
+UPDATE, PENDING = VoteKind.UPDATE_TOPOLOGY, VoteKind.ARE_PEERS_PENDING
+
+
+def _welcome() -> Welcome:
+    return Welcome(PROTOCOL_VERSION, b"r" * 16, 1_000, 5_000, Census(1, 1, 1))
+
+
+def _view(epoch: int = 4, previous: int = 3, **changes: Any) -> View:
+    fields: dict[str, Any] = {
+        "epoch": epoch,
+        "previous": previous,
+        "group": 0,
+        "members": (Member(OTHER, "10.0.0.1", 1, 1), Member(ME, "10.0.0.2", 2, 2)),
+        "ring": (0, 1),
+        "admitted": (),
+        "commits": (OPERATION,),
+        "cause": int(Status.PEER_LOST),
+        "text": "",
+        "census": Census(2, 1, 2),
+    }
+    return View(**{**fields, **changes})
+
+
+def _peer() -> PeerProtocol:
+    return PeerProtocol(ME, SECRET, 0, sync=PeerStateSync(), master_timeout_ms=60_000)
+
+
+def _joining() -> PeerProtocol:
+    peer = _peer()
+    peer.connect(0)
+    peer.received(_welcome(), 0)
+    peer.opened("10.0.0.2", 2, 2, 0)
+    return peer
+
+
+def _member() -> PeerProtocol:
+    peer = _joining()
+    peer.received(_view(admitted=(1,)), 0)
+    return peer
+
+
+def _told(outputs: list[PeerOutput]) -> list[Message]:
+    return [it.message for it in outputs if isinstance(it, Tell)]
+
+
+# ---------------------------------------------------------------------------------------------- joining
+
+
+def test_joining_goes_step_by_step() -> None:
+    peer = _peer()
+    assert peer.connect(0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 0))]
+    assert "waiting for the master" in peer.explain()
+    assert peer.received(_welcome(), 1) == [OpenDataPlane(b"r" * 16)]
+    assert "call update_topology" in peer.explain()
+    assert peer.opened("10.0.0.2", 2, 2, 2) == [Tell(Register("10.0.0.2", 2, 2))]
+    view = _view(admitted=(1,))
+    assert peer.received(view, 3) == [Install(view, 1, ()), Resolve(CONNECT_CALL)]
+    assert (peer.rank, peer.epoch, peer.view, peer.census) == (1, 4, view, view.census)
+    assert peer.explain() == ""
+
+
+def test_a_second_welcome_opens_no_second_data_plane() -> None:
+    peer = _peer()
+    peer.connect(0)
+    assert peer.received(_welcome(), 0) == [OpenDataPlane(b"r" * 16)]
+    assert peer.received(_welcome(), 0) == []
+    peer.opened("10.0.0.2", 2, 2, 0)
+    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2))]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [
+        (Refused(PROTOCOL_VERSION, Status.INVALID, "taken"), Status.INVALID),
+        (Refused(PROTOCOL_VERSION + 1, Status.PROTOCOL, "versions"), Status.VERSION),
+        (Refused(PROTOCOL_VERSION, 999, "strange"), Status.PROTOCOL),
+    ],
+)
+def test_a_refusal_ends_joining_with_its_reason(refusal: Refused, status: Status) -> None:
+    peer = _peer()
+    peer.connect(0)
+    halt, reject = peer.received(refusal, 0)
+    assert isinstance(halt, Halt)
+    assert halt.status is status
+    assert isinstance(reject, Reject)
+    assert (reject.call, reject.status) == (CONNECT_CALL, status)
+    assert refusal.text in reject.text
+    assert peer.halted
+
+
+def test_a_newcomer_that_hears_of_a_view_it_missed_waits_for_it() -> None:
+    peer = _joining()
+    assert peer.received(FreezeEpoch(4), 0) == []
+    assert peer.received(HasStarted(4, OPERATION), 0) == [Tell(Started(4, OPERATION, 2))]
+
+
+# ---------------------------------------------------------------------------------------------- views
+
+
+def test_a_view_brings_verdicts_and_forgets_what_belonged_to_the_old_epoch() -> None:
+    peer = _member()
+    peer.engine_frozen(4, OTHER, int(Status.PEER_LOST), "reset", (), 0)
+    peer.engine_suspect(4, OTHER, int(Status.PEER_LOST), "reset", 0)
+    peer.engine_stalled(4, OPERATION, 100, (0,), 0)
+    view = _view(5, 4)
+    assert peer.received(view, 1) == [Install(view, 1, (OPERATION,))]
+    assert _told(peer.received(_welcome(), 2)) == [Register("10.0.0.2", 2, 2)]
+
+
+def test_a_view_that_comes_twice_is_installed_once() -> None:
+    peer = _member()
+    assert peer.received(_view(admitted=(1,)), 1) == []
+    assert peer.received(_view(3, 2), 1) == []
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        _view(6, 5),
+        _view(5, 4, members=(Member(OTHER, "10.0.0.1", 1, 1),), ring=(0,)),
+        _view(5, 4, ring=(0, 0)),
+        _view(5, 4, admitted=(1,)),
+    ],
+)
+def test_a_view_that_cannot_follow_is_the_masters_fault(view: View) -> None:
+    peer = _member()
+    outputs = peer.received(view, 1)
+    assert isinstance(_told(outputs)[0], Leave)
+    halt = next(it for it in outputs if isinstance(it, Halt))
+    assert halt.status is Status.PROTOCOL
+
+
+def test_a_first_view_without_admission_is_the_masters_fault() -> None:
+    assert any(isinstance(it, Halt) for it in _joining().received(_view(), 1))
+
+
+def test_a_view_that_cannot_be_installed_ends_the_peer() -> None:
+    peer = _member()
+    outputs = peer.install_failed(4, "no memory", 1)
+    assert isinstance(_told(outputs)[0], Leave)
+    assert peer.halted
+    assert peer.install_failed(4, "no memory", 1) == []
+
+
+# ---------------------------------------------------------------------------------------------- the engine
+
+
+def test_a_freeze_is_answered_with_a_report_once_and_repeated_on_demand() -> None:
+    peer = _member()
+    assert peer.received(FreezeEpoch(4), 0) == [Freeze(4)]
+    lines = (ReportLine(1, 0, 0, 2),)
+    report = Report(4, b"", 0, "", lines)
+    assert peer.engine_frozen(4, b"", 0, "", lines, 0) == [Tell(report)]
+    assert peer.engine_frozen(4, b"", 0, "", (), 0) == []
+    assert peer.received(FreezeEpoch(4), 0) == [Tell(report)]
+    assert peer.received(FreezeEpoch(3), 0) == []
+    assert "waiting for the master's verdict" in peer.explain()
+
+
+def test_events_of_other_epochs_are_not_passed_on() -> None:
+    peer = _member()
+    assert peer.engine_frozen(3, b"", 0, "", (), 0) == []
+    assert peer.engine_suspect(3, OTHER, 0, "", 0) == []
+    assert peer.engine_stalled(3, OPERATION, 100, (), 0) == []
+
+
+def test_a_report_that_is_too_long_ends_the_peer_instead_of_the_master() -> None:
+    peer = _member()
+    lines = [ReportLine(1, 0, 0, 1)] * (MAX_REPORT_LINES + 1)
+    outputs = peer.engine_frozen(4, b"", 0, "", lines, 0)
+    assert isinstance(_told(outputs)[0], Leave)
+
+
+def test_long_texts_are_cut_to_what_a_message_holds() -> None:
+    peer = _member()
+    (suspect,) = _told(peer.engine_suspect(4, OTHER, 5, "x" * 5_000, 0))
+    assert len(suspect.text) == 512
+
+
+@pytest.mark.parametrize(("answer", "told"), [(1, 1), (0, 0), (-1, 2)])
+def test_the_masters_question_reaches_the_engine(answer: int, told: int) -> None:
+    peer = _member()
+    assert peer.received(HasStarted(4, OPERATION), 0) == [Ask(4, OPERATION)]
+    assert peer.started_answer(4, OPERATION, answer, 0) == [Tell(Started(4, OPERATION, told))]
+    assert peer.received(HasStarted(9, OPERATION), 0) == [Tell(Started(9, OPERATION, 2))]
+
+
+def test_stalls_are_bounded_and_the_newest_are_kept() -> None:
+    peer = _member()
+    for sequence in range(20):
+        peer.engine_stalled(4, OperationName(1, sequence), 100, range(30), 0)
+    kept = [it for it in _told(peer.received(_welcome(), 0)) if isinstance(it, Stalled)]
+    assert [it.operation.sequence for it in kept] == list(range(12, 20))
+    assert len(kept[0].ranks) == 8
+    assert "operation (tag 1, sequence 19) waited 100 ms for ranks 0, 1" in peer.explain()
+
+
+# ---------------------------------------------------------------------------------------------- votes
+
+
+def test_a_vote_ends_with_its_result() -> None:
+    peer = _member()
+    assert peer.vote(PENDING, 1, b"", 0, 0) == [Tell(Vote(1, PENDING, b""))]
+    assert "are_peers_pending: waiting" in peer.explain()
+    assert peer.received(VoteResult(9, 0, "", True, b""), 0) == []
+    assert peer.received(VoteResult(1, 0, "", True, b"x"), 0) == [Resolve(1, True, b"x")]
+    assert peer.received(VoteResult(1, 0, "", True, b"x"), 0) == []
+
+
+@pytest.mark.parametrize(("status", "raised"), [(Status.CALL_MISMATCH, Status.CALL_MISMATCH), (999, Status.PROTOCOL)])
+def test_a_vote_that_fails_is_rejected(status: int, raised: Status) -> None:
+    peer = _member()
+    peer.vote(UPDATE, 1, b"", 0, 0)
+    (reject,) = peer.received(VoteResult(1, status, "apart", False, b""), 0)
+    assert isinstance(reject, Reject)
+    assert (reject.call, reject.status) == (1, raised)
+
+
+def test_own_operations_in_flight_refuse_a_joint_call_but_not_the_question() -> None:
+    peer = _member()
+    (reject,) = peer.vote(UPDATE, 1, b"", 2, 0)
+    assert isinstance(reject, Reject)
+    assert reject.status is Status.PENDING_OPERATIONS
+    assert _told(peer.vote(PENDING, 2, b"", 2, 0)) == [Vote(2, PENDING, b"")]
+
+
+def test_two_joint_calls_at_a_time_are_refused_here() -> None:
+    peer = _member()
+    peer.vote(UPDATE, 1, b"", 0, 0)
+    (reject,) = peer.vote(PENDING, 2, b"", 0, 0)
+    assert isinstance(reject, Reject)
+    assert reject.status is Status.INVALID
+    assert "update_topology" in reject.text
+
+
+def test_a_joint_call_before_acceptance_or_after_the_end_is_refused() -> None:
+    for peer in (_peer(), _joining()):
+        (reject,) = peer.vote(UPDATE, 1, b"", 0, 0)
+        assert isinstance(reject, Reject)
+        assert reject.status is Status.CLOSED
+    ended = _member()
+    ended.leave("", 0)
+    (reject,) = ended.vote(UPDATE, 1, b"", 0, 0)
+    assert isinstance(reject, Reject)
+
+
+# ---------------------------------------------------------------------------------------------- connection and clock
+
+
+def test_everything_without_an_answer_is_said_again_after_a_welcome() -> None:
+    peer = _member()
+    vote = _told(peer.vote(PENDING, 1, b"", 1, 0))
+    report = _told(peer.engine_frozen(4, OTHER, 5, "reset", (), 0))
+    suspect = _told(peer.engine_suspect(4, OTHER, 5, "reset", 0))
+    stalled = _told(peer.engine_stalled(4, OPERATION, 100, (0,), 0))
+    assert peer.disconnected(1)
+    assert peer.disconnected(1) == []
+    assert "waiting for the master to come back" in peer.explain()
+    assert peer.reconnected(2) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
+    assert _told(peer.received(_welcome(), 3)) == [Register("10.0.0.2", 2, 2), *report, *suspect, *vote, *stalled]
+    assert isinstance(suspect[0], Suspect)
+
+
+def test_who_are_you_is_answered_with_a_hello() -> None:
+    assert _member().received(WhoAreYou(), 0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
+
+
+def test_a_probe_is_answered_with_its_nonce() -> None:
+    assert _joining().received(Probe(77), 0) == [Tell(ProbeReply(77))]
+
+
+def test_a_census_is_kept() -> None:
+    peer = _member()
+    peer.received(CensusUpdate(Census(9, 3, 4)), 0)
+    assert peer.census == Census(9, 3, 4)
+
+
+def _beats(peer: PeerProtocol, until: int, answer: bool) -> list[PeerOutput]:
+    """Runs the timer to `until`; the master answers heartbeats or not."""
+    outputs: list[PeerOutput] = []
+    while (deadline := peer.deadline()) is not None and deadline <= until:
+        now = deadline
+        made = peer.timed_out(now)
+        outputs += made
+        if answer and any(isinstance(it, Heartbeat) for it in _told(made)):
+            peer.received(HeartbeatReply(), now)
+    return outputs
+
+
+def test_heartbeats_go_out_once_a_second_with_the_epoch() -> None:
+    peer = _member()
+    assert _told(_beats(peer, 10_000, answer=True)) == [Heartbeat(4)] * 10
+
+
+def test_a_silent_master_is_dialled_again_and_finally_given_up() -> None:
+    peer = _member()
+    peer.vote(PENDING, 7, b"", 0, 0)
+    outputs = _beats(peer, 100_000, answer=False)
+    assert sum(isinstance(it, Reconnect) for it in outputs) == 11
+    halt = next(it for it in outputs if isinstance(it, Halt))
+    assert halt.status is Status.MASTER_LOST
+    reject = outputs[-1]
+    assert isinstance(reject, Reject)
+    assert (reject.call, reject.status) == (7, Status.MASTER_LOST)
+    assert peer.deadline() is None
+
+
+def test_connecting_to_nobody_ends_at_the_timeout() -> None:
+    peer = _peer()
+    peer.connect(0)
+    peer.disconnected(10)
+    outputs = _beats(peer, 100_000, answer=False)
+    assert [type(it) for it in outputs] == [Halt, Reject]
+    assert not any(isinstance(it, Heartbeat) for it in _told(outputs))
+
+
+def test_a_process_that_was_stopped_gives_the_master_time_to_be_heard() -> None:
+    peer = _member()
+    outputs = peer.timed_out(500_000)
+    assert not any(isinstance(it, Halt | Reconnect) for it in outputs)
+    outputs = _beats(peer, 505_000, answer=False)
+    assert any(isinstance(it, Reconnect) for it in outputs)
+    assert not peer.halted
+
+
+# ---------------------------------------------------------------------------------------------- ends
+
+
+def test_an_expelled_peer_ends_all_its_calls() -> None:
+    peer = _member()
+    peer.vote(VoteKind.SYNC_SHARED_STATE, 3, b"", 0, 0)
+    halt, reject = peer.received(ExpelledNotice("silent"), 0)
+    assert halt == Halt(Status.EXPELLED, "this peer was removed from the run: silent")
+    assert isinstance(reject, Reject)
+    assert (reject.call, reject.status) == (3, Status.EXPELLED)
+
+
+def test_leaving_says_goodbye_and_ends_all() -> None:
+    peer = _member()
+    peer.vote(PENDING, 3, b"", 0, 0)
+    leave, halt, reject = peer.leave("done", 0)
+    assert leave == Tell(Leave("done"))
+    assert halt == Halt(Status.CLOSED, "done")
+    assert isinstance(reject, Reject)
+    assert peer.leave("done", 0) == []
+
+
+def test_leaving_before_connecting_says_nothing() -> None:
+    assert _peer().leave("", 0) == [Halt(Status.CLOSED, "")]
+
+
+@pytest.mark.parametrize("message", [VoteResult(1, 0, "", False, b""), Hello(1, SECRET, 0, 0)])
+def test_what_the_master_may_not_say_ends_the_peer(message: Message) -> None:
+    peer = _joining()
+    outputs = peer.received(message, 0)
+    halt = next(it for it in outputs if isinstance(it, Halt))
+    assert halt.status is Status.PROTOCOL
+    assert type(message).__name__ in halt.text
+
+
+def test_bytes_that_are_no_message_and_a_foreign_welcome_end_the_peer() -> None:
+    assert any(isinstance(it, Halt) for it in _member().malformed("not a message", 0))
+    foreign = Welcome(PROTOCOL_VERSION + 1, b"r" * 16, 1_000, 5_000, Census(0, 0, 0))
+    assert any(isinstance(it, Halt) for it in _joining().received(foreign, 0))
+
+
+def test_nothing_moves_after_the_end() -> None:
+    peer = _member()
+    peer.leave("", 0)
+    assert peer.received(_view(5, 4), 1) == []
+    assert peer.malformed("", 1) == []
+    assert peer.disconnected(1) == []
+    assert peer.reconnected(1) == []
+    assert peer.timed_out(100_000) == []
+    assert peer.engine_frozen(4, b"", 0, "", (), 1) == []
+    assert peer.engine_suspect(4, OTHER, 0, "", 1) == []
+    assert peer.engine_stalled(4, OPERATION, 1, (), 1) == []
+    assert peer.started_answer(4, OPERATION, 1, 1) == []
+    assert peer.state_event(object(), 1) == []
+    assert peer.opened("10.0.0.2", 2, 2, 1) == []
+    assert peer.explain() == ""
