@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,17 @@ from pccl.fleet import Child, Fleet, Line, Message
 
 ANSWER_LIMIT_S = 120.0
 STOP_LIMIT_S = 10.0
+POLL_S = 0.1
 # Processes may outnumber cores: a library's own threads would only fight each other.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# Open MPI, unless told so, refuses to run more processes than cores, and to run as root, which containers often do.
+MPI_DEFAULTS = {
+    **ENVIRONMENT,
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
 
 
 class TeamFailed(Exception):
@@ -88,16 +98,30 @@ class Team:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(self._peers)
-            listener.settimeout(ANSWER_LIMIT_S)
+            listener.settimeout(POLL_S)
             worker = [sys.executable, "-m", "pccl.bench.worker", "mpi", json.dumps(asdict(seat)), "--socket", path]
-            process = subprocess.Popen([mpiexec, "-n", str(self._peers), *worker], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [mpiexec, "-n", str(self._peers), *worker], stdin=subprocess.DEVNULL, env={**MPI_DEFAULTS, **os.environ}
+            )
             try:
                 return [self._adopt(listener, index, process) for index in range(self._peers)]
-            except TimeoutError as silence:
+            except TeamFailed:
                 process.kill()
-                raise TeamFailed("mpiexec started no process that answers") from silence
+                raise
 
     def _adopt(self, listener: socket.socket, index: int, process: subprocess.Popen[bytes]) -> Child:
-        with listener.accept()[0] as accepted:
+        with _accept(listener, process) as accepted:
             line = Line(os.dup(accepted.fileno()), os.dup(accepted.fileno()))
         return self._fleet.adopt(Child(f"mpi-{index}", process, line))
+
+
+def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
+    """The next worker that dials. Raises TeamFailed when mpiexec ends first, or nobody dials in time."""
+    deadline = time.monotonic() + ANSWER_LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            return listener.accept()[0]
+        except TimeoutError:
+            if process.poll() is not None:
+                raise TeamFailed(f"mpiexec ended with exit status {process.returncode}") from None
+    raise TeamFailed(f"the processes of mpiexec did not answer within {ANSWER_LIMIT_S:.0f} s")

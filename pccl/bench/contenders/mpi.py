@@ -34,9 +34,18 @@ class Mpi(Contender):
                 np.copyto(target, source)
             world.Bcast(target, ROOT)
 
+        apart = np.empty_like(target)
+
+        def reduce_scatter() -> None:
+            """MPI's in-place form puts every rank's block first, so it cannot write to where this one belongs."""
+            world.Reduce_scatter_block(source, apart)
+            np.copyto(target, apart)
+
         calls: dict[str, Callable[[], object]] = {
             "all_reduce": lambda: world.Allreduce(given, target),
-            "reduce_scatter": lambda: world.Reduce_scatter_block(source, target),
+            "reduce_scatter": reduce_scatter
+            if work.shape.in_place
+            else lambda: world.Reduce_scatter_block(source, target),
             "all_gather": lambda: world.Allgather(given, target),
             "broadcast": broadcast,
             "barrier": world.Barrier,
