@@ -29,5 +29,7 @@ struct tcp_channel *tcp_end(struct pair *pair, int end);
 bool tcp_has_ipv6(void);
 /* How many descriptors this process has open. */
 int tcp_count_descriptors(void);
+/* Prints latency and throughput of a channel between two processes, and of plain sockets. */
+void tcp_bench(uint32_t stripes);
 
 #endif
