@@ -98,6 +98,9 @@ class _Source:
     digest: bytes
     donors: list[_Donor]
 
+    def is_well(self, now: float) -> bool:
+        return any(donor.is_well(now) for donor in self.donors)
+
 
 class _Tensor:
     """One tensor on its way: `staging` is its future content, of which only chunks that differ are ever touched."""
@@ -269,10 +272,12 @@ class StateFetch:
 
     def _choose(self, tensor: _Tensor, now: float) -> _Donor | None:
         """The least busy of the donors that have room. When all donors of the tensor's source are in trouble, it is
-        the next source's turn."""
-        if len(tensor.sources) > 1 and not any(donor.is_well(now) for donor in tensor.source.donors):
-            tensor.sources.rotate(-1)
-            self._ready += tensor.begin()
+        the turn of the next source that has a better one."""
+        if not tensor.source.is_well(now):
+            better = next((source for source in tensor.sources if source.is_well(now)), None)
+            if better is not None:
+                tensor.sources.rotate(-tensor.sources.index(better))
+                self._ready += tensor.begin()
             return None
         return min(
             (donor for donor in tensor.source.donors if donor.has_room(now)),

@@ -330,6 +330,16 @@ def test_next_source_is_fetched_whole_when_the_first_one_dies(clock: Clock) -> N
     assert own.hexdigest() == other.hexdigest()
 
 
+def test_sources_in_trouble_do_not_keep_others_waiting(clock: Clock) -> None:
+    one, other, own = (state(seed, 10, 20 * CHUNK_BYTES) for seed in (1, 2, 3))
+    donors = {A: Donor(one, refusal=PeerLost("reset")), B: Donor(other, refusal=PeerLost("reset")), C: Donor(one)}
+    wanted = StateSource(1, StateDigest.of(one).entries[1].digest, (2,))
+    fetch = Group(own, donors).fetch([*sources_of(one, other), wanted], patience_s=5.0)
+    with pytest.raises(SharedStateError, match="no donor answered for 5 s: rank 0: reset; rank 1: reset"):
+        fetch.run(clock)
+    assert sum(request.target.nbytes for request in donors[C].requests if request.region == 2) == 20 * CHUNK_BYTES
+
+
 # ---------------------------------------------------------------- plans that make no sense
 
 
