@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""What all tests share: the flag that rewrites golden traces."""
+"""What all tests share: the flag that rewrites golden traces, and hypothesis without a clock (a busy machine is no bug)."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("pccl", deadline=None)
+settings.load_profile("pccl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

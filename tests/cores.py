@@ -290,7 +290,7 @@ def describe(what: Any) -> str:
         if field.name == "members":
             shown.append("members " + " ".join(title(it.id) for it in value))
         elif field.name in ("cause", "reason", "status"):
-            shown += [f"{field.name} {Status(value).name}"] if value else []
+            shown += [f"{field.name} {STATUS_NAMES.get(value, value)}"] if value else []
         elif field.name == "kind":
             shown.append(VoteKind(value).name)
         elif field.name not in QUIET and value not in (b"", "", (), None, False):
@@ -313,6 +313,7 @@ def _value(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
+STATUS_NAMES = {int(status): status.name for status in Status}
 STATES = ("not started", "in data phase", "data done", "returned")
 
 

@@ -150,7 +150,7 @@ class JointCalls:
         if voting is not None and voting.kind is not VoteKind.ARE_PEERS_PENDING:
             return
         # The first one to wait has the voters asked; the others of the same operation would only ask again.
-        if group.stall(entry.id, message.operation, message.waited_ms):
+        if group.stall(entry.id, message):
             question = HasStarted(group.epoch, message.operation)
             for voter in self._votes.voters(entry.group):
                 if voter != entry.id:

@@ -20,11 +20,13 @@ Events change the state first; `_settle` then draws every consequence, until non
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import (
+    ID_BYTES,
     MAX_MEMBERS,
     PROTOCOL_VERSION,
     STATE_MESSAGES,
@@ -201,9 +203,13 @@ class MasterProtocol:
                 missing = ", ".join(ranks) or "none"
                 lines.append(f"group {number}: epoch {group.epoch} is frozen; reports missing: {missing}")
             for operation, waiting in group.stalls.items():
-                ranks = [f"rank {group.rank(peer)} for {waited_ms} ms" for peer, waited_ms in waiting.items()]
-                name = f"(tag {operation.tag}, sequence {operation.sequence})"
-                lines.append(f"group {number}: operation {name} is waited in by {', '.join(ranks)}")
+                name = f"operation (tag {operation.tag}, sequence {operation.sequence})"
+                for peer, stalled in waiting.items():
+                    awaited = ", ".join(f"rank {rank}" for rank in stalled.ranks) or "others"
+                    rank = group.rank(peer)
+                    lines.append(
+                        f"group {number}: rank {rank} has waited {stalled.waited_ms} ms in {name} for {awaited}"
+                    )
         peers = self._roster.peers.values()
         lines += [f"probing {it.name}" for it in peers if self._suspicions.suspected(it.id)]
         lines += [f"{it.name} has not come back" for it in peers if it.returning]
@@ -230,6 +236,9 @@ class MasterProtocol:
         if entry is None and hello.epoch:
             self._roster.send(peer, ExpelledNotice("this peer is no member of the run (any more)"))
             self._roster.drop(peer)
+            return
+        if len(peer) != ID_BYTES:
+            self._refuse(peer, Status.PROTOCOL, f"a peer id has {ID_BYTES} bytes, not {len(peer)}", now)
             return
         if entry is None and len(self._roster.peers) >= MAX_MEMBERS:
             self._refuse(peer, Status.INVALID, f"the run is full: it has {MAX_MEMBERS} peers", now)
@@ -279,6 +288,11 @@ class MasterProtocol:
 
     def _register(self, entry: Peer, message: Register, now: int) -> None:
         member = Member(entry.id, message.address, message.port, message.host_id)
+        if not _can_be_dialled(member):
+            self._fault(
+                entry.id, f"{member.address!r} port {member.port} is no numeric address that can be dialled", now
+            )
+            return
         if entry.phase is Phase.ACCEPTED:
             if member != entry.member:
                 self._fault(entry.id, "another address than it was accepted with", now)
@@ -448,3 +462,12 @@ class MasterProtocol:
                 if self._epochs.gathered(roster.groups[number]):
                     self._epochs.change([number], [], [], now)
         return roster.take()
+
+
+def _can_be_dialled(member: Member) -> bool:
+    """A view with an address that an engine cannot parse would fail on every member, so it must not come to be."""
+    try:
+        address = ipaddress.ip_address(member.address)
+    except ValueError:
+        return False
+    return member.port > 0 and not address.is_unspecified and "%" not in member.address

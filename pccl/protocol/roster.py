@@ -109,7 +109,11 @@ class Group:
     members: list[PeerId]
     gathering: Gathering | None = None
     sync: GroupSync | None = None
-    stalls: dict[OperationName, dict[PeerId, int]] = field(default_factory=dict)
+    stalls: dict[OperationName, dict[PeerId, Stalled]] = field(default_factory=dict)
+    _ranks: dict[PeerId, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ranks = {peer: rank for rank, peer in enumerate(self.view.members)}
 
     @property
     def epoch(self) -> int:
@@ -117,18 +121,18 @@ class Group:
 
     def rank(self, peer: PeerId) -> int:
         """The rank in the current view, also of a member that was lost since."""
-        return self.view.members.index(peer)
+        return self._ranks[peer]
 
-    def stall(self, peer: PeerId, operation: OperationName, waited_ms: int) -> bool:
+    def stall(self, peer: PeerId, stalled: Stalled) -> bool:
         """Remembers who waits in the newest few stalled operations. True unless only another peer's wait in the same
         operation is news."""
-        waiting = self.stalls.get(operation)
+        waiting = self.stalls.get(stalled.operation)
         if waiting is None:
-            waiting = self.stalls[operation] = {}
+            waiting = self.stalls[stalled.operation] = {}
             if len(self.stalls) > MAX_STALLS:
                 del self.stalls[next(iter(self.stalls))]
         again = not waiting or peer in waiting
-        waiting[peer] = waited_ms
+        waiting[peer] = stalled
         return again
 
     def forget_stalls(self, peer: PeerId) -> None:

@@ -65,6 +65,7 @@ FAULTS = (
     "control_partition",
     "data_break",
     "data_partition",
+    "data_dead",
     "master_crash",
     "master_pause",
     "newcomer_death",
@@ -388,6 +389,7 @@ class World:
         self._healed = False
         self._wires: dict[tuple[PeerId, PeerId], Wire] = {}
         self._dead_links: dict[tuple[PeerId, PeerId], int] = {}
+        self._unreachable: dict[tuple[PeerId, PeerId], bool] = {}
         self._generation = 0
         self._goal: dict[PeerId, int] = {}
 
@@ -489,6 +491,9 @@ class World:
     def transmit(self, source: SimPeer, target: PeerId, frame: tuple[Any, ...]) -> None:
         peer = self.peers[target]
         pair = (source.id, target)
+        if pair in self._unreachable:
+            source.later(5.0, self._link_noticed, source, target, frame[1])
+            return
         if not peer.alive or frame[1] <= self._dead_links.get(pair, 0):
             return
         wire = self._wires.get(pair)
@@ -589,6 +594,14 @@ class World:
             wire.hold()
             self.clock.after(self.clock.random.choice([50.0, 400.0, 1_500.0, 3_000.0]), wire.release)
 
+    def _fault_data_dead(self) -> None:
+        """Two members can never reach each other again: the group must not try for ever."""
+        pair = self._pair()
+        if pair is not None:
+            one, other = pair
+            self._unreachable[one.id, other.id] = self._unreachable[other.id, one.id] = True
+            self.break_link(one, other)
+
     def _fault_master_crash(self) -> None:
         """Now, or within the next few outputs."""
         if not self.master.alive:
@@ -633,6 +646,8 @@ class World:
                 peer.control.down.release()
         for wire in self._wires.values():
             wire.release()
+        if self.clock.random.random() < 0.5:
+            self._unreachable.clear()
         for group in range(self.groups):
             self.spawn(group)
         self._goal = {peer.id: peer.program.steps + STEPS_AFTER_HEAL for peer in self.peers.values()}

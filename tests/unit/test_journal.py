@@ -121,7 +121,7 @@ def test_an_empty_file_is_a_fresh_run() -> None:
 
 
 def _frame(payload: object) -> bytes:
-    packed = msgpack.packb(payload)
+    packed: bytes = msgpack.packb(payload)
     return struct.pack("<II", len(packed), zlib.crc32(packed)) + packed
 
 

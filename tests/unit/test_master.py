@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pccl.errors import Status
 from pccl.messages import (
+    KINDS,
     PROTOCOL_VERSION,
+    Census,
     ExpelledNotice,
     FreezeEpoch,
     Heartbeat,
+    HeartbeatReply,
     Hello,
+    OperationName,
     OtherVersion,
     ProbeReply,
     Refused,
@@ -28,6 +35,7 @@ from pccl.messages import (
 from pccl.protocol import journal, master
 from pccl.protocol.types import Append, Event, Halt, Limits, MasterOutput, Notify, Reject, Send, VoteKind
 from tests.cores import Bench, identity
+from tests.strategies import objects
 
 UPDATE = VoteKind.UPDATE_TOPOLOGY
 
@@ -154,7 +162,7 @@ def test_a_stranger_with_garbage_is_turned_away_without_harm() -> None:
     [
         Vote(1, UPDATE, b""),
         Report(1, b"", 0, "", ()),
-        Welcome(1, bytes(16), 1, 2, master.Census(0, 0, 0)),
+        Welcome(1, bytes(16), 1, 2, Census(0, 0, 0)),
     ],
 )
 def test_what_a_pending_peer_may_not_say_ends_its_joining(message: object) -> None:
@@ -174,7 +182,7 @@ def test_what_a_pending_peer_may_not_say_ends_its_joining(message: object) -> No
         Report(99, b"", 0, "", ()),
         Suspect(99, identity("a"), 0, ""),
         Register("10.9.9.9", 1, 1),
-        View(1, 0, 0, (), (), (), (), 0, "", master.Census(0, 0, 0)),
+        View(1, 0, 0, (), (), (), (), 0, "", Census(0, 0, 0)),
     ],
 )
 def test_what_cannot_be_true_costs_a_member_its_place(message: object) -> None:
@@ -195,12 +203,77 @@ def test_two_votes_at_a_time_are_a_protocol_error() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"epoch": 77}, {"group": 3}])
-def test_a_hello_that_contradicts_the_journal_costs_the_place(wrong: dict[str, int]) -> None:
+def test_a_hello_that_contradicts_the_journal_costs_the_place(wrong: dict[str, Any]) -> None:
     bench = Bench()
     bench.together("a", "b")
     hello = dataclasses.replace(_hello("b", epoch=bench.peer("b").core.epoch), **wrong)
     outputs = bench.say("b", hello)
     assert any(isinstance(it, ExpelledNotice) for it in _sent(outputs, "b"))
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [("peer-7.example.org", 1), ("10.0.0.1.5", 1), ("10.0.0.1", 0), ("0.0.0.0", 1), ("::", 1), ("fe80::1%eth0", 1)],
+)
+def test_an_address_that_no_member_could_dial_never_gets_into_a_view(address: str, port: int) -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.say("b", _hello("b"))
+    outputs = bench.say("b", Register(address, port, 1))
+    assert isinstance(_sent(outputs, "b")[0], Refused)
+    assert bench.master is not None
+    assert bench.master.pending_count == 0
+
+
+def test_an_id_of_another_length_is_refused() -> None:
+    bench = Bench()
+    assert bench.master is not None
+    outputs = bench.master.received(b"short", _hello("a"), 0)
+    assert isinstance(outputs[0], Send)
+    assert isinstance(outputs[0].message, Refused)
+
+
+LIKELY: dict[str, st.SearchStrategy[Any]] = {
+    "version": st.just(PROTOCOL_VERSION),
+    "epoch": st.integers(0, 4),
+    "call": st.integers(1, 3),
+    "suspect": st.sampled_from([b"", identity("a"), identity("b")]),
+    "peer": st.sampled_from([identity(name) for name in "abcx"]),
+    "group": st.integers(0, 1),
+    "operation": st.builds(OperationName, st.integers(0, 1), st.integers(0, 1)),
+    "nonce": st.integers(1, 9).map(lambda it: it | 1),
+}
+
+
+@st.composite
+def talk(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """Peers say anything, mostly with values that could be right."""
+    said: list[tuple[str, Any]] = []
+    for _ in range(draw(st.integers(1, 12))):
+        name = draw(st.sampled_from("abcx"))
+        made = draw(st.sampled_from([objects(cls) for kind, cls in KINDS.items() if kind < 64]).flatmap(lambda it: it))
+        fields = [field.name for field in dataclasses.fields(made)]
+        likely = {field: draw(LIKELY[field]) for field in fields if field in LIKELY and draw(st.integers(0, 9))}
+        if "secret" in fields:
+            likely["secret"] = identity(name.upper())
+        said.append((name, dataclasses.replace(made, **likely)))
+    return said
+
+
+@settings(max_examples=50)
+@given(talk())
+def test_no_talk_of_peers_breaks_the_master(said: list[tuple[str, Any]]) -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    for name, message in said:
+        bench.say(name, message)
+        bench.run()
+        bench.wait(10)
+    assert bench.master is not None
+    views = journal.replay(bench.disk)[0].views
+    assert bench.master.census.peers == sum(len(view.members) for view in views.values())
+    bench.wait(6_500, step=250)
+    assert "is frozen" not in bench.master.explain()
 
 
 # ---------------------------------------------------------------------------------------------- silence and departure
@@ -221,7 +294,7 @@ def test_a_member_that_lost_its_connection_is_asked_for_a_new_hello() -> None:
     assert _sent(bench.say("b", Heartbeat(2)), "b") == [WhoAreYou()]
     bench.run()
     assert _members(bench, "a") == "ab"
-    assert isinstance(_sent(bench.say("b", Heartbeat(2)), "b")[0], master.HeartbeatReply)
+    assert isinstance(_sent(bench.say("b", Heartbeat(2)), "b")[0], HeartbeatReply)
 
 
 def test_unreachable_without_suspicion_gets_the_heartbeat_limit() -> None:
@@ -475,7 +548,7 @@ def test_explain_names_what_is_waited_for() -> None:
     text = bench.master.explain()
     assert "epoch 2 is frozen; reports missing: rank 1" in text
     assert f"probing peer {identity('b').hex()[:8]}" in text
-    assert "operation (tag 4, sequence 2) is waited in by rank 2 for 300 ms" in text
+    assert "rank 2 has waited 300 ms in operation (tag 4, sequence 2) for rank 0" in text
 
 
 def test_explain_names_who_has_not_come_back() -> None:

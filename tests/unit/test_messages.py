@@ -28,34 +28,9 @@ from pccl.messages import (
     decode,
     encode,
 )
+from tests.strategies import objects
 
-
-def _values(hint: Any) -> st.SearchStrategy[Any]:
-    """Legal values of a field."""
-    if hint is bool:
-        return st.booleans()
-    if dataclasses.is_dataclass(hint):
-        return _objects(hint)
-    base, limit = typing.get_args(hint)
-    if base is int:
-        return st.integers(limit.low, limit.high)
-    high = min(limit.high, limit.low + 8) // limit.step
-    if base is bytes:
-        lengths = [limit.step * count for count in range(-(-limit.low // limit.step), max(high, 1) + 1)]
-        fitting = [length for length in lengths if limit.low <= length <= limit.high]
-        return st.sampled_from(fitting).flatmap(lambda length: st.binary(min_size=length, max_size=length))
-    if base is str:
-        return st.text(min_size=limit.low, max_size=min(limit.high, limit.low + 20))
-    item = typing.get_args(base)[0]
-    return st.lists(_values(item), min_size=limit.low, max_size=limit.low + 3).map(tuple)
-
-
-def _objects(cls: Any) -> st.SearchStrategy[Any]:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return st.builds(cls, **{field.name: _values(hints[field.name]) for field in dataclasses.fields(cls)})
-
-
-ANY = st.one_of([_objects(cls) for cls in KINDS.values()])
+ANY = st.one_of([objects(cls) for cls in KINDS.values()])
 
 
 def _is_known(made: Any) -> bool:

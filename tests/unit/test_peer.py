@@ -6,9 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pccl.errors import Status
 from pccl.messages import (
+    KINDS,
     MAX_REPORT_LINES,
     PROTOCOL_VERSION,
     Census,
@@ -54,6 +57,7 @@ from pccl.protocol.types import (
     Tell,
     VoteKind,
 )
+from tests.strategies import objects
 
 ME, OTHER = b"m" * 16, b"o" * 16
 SECRET = b"s" * 16
@@ -439,3 +443,18 @@ def test_nothing_moves_after_the_end() -> None:
     assert peer.state_event(object(), 1) == []
     assert peer.opened("10.0.0.2", 2, 2, 1) == []
     assert peer.explain() == ""
+
+
+MASTER_TALKS = st.lists(st.one_of([objects(cls) for kind, cls in KINDS.items() if kind >= 64]), max_size=12)
+
+
+@given(MASTER_TALKS)
+def test_no_talk_of_a_master_breaks_the_peer(talk: list[Message]) -> None:
+    for peer in (_joining(), _member()):
+        peer.vote(PENDING, 1, b"", 0, 0)
+        for now, message in enumerate(talk):
+            outputs = peer.received(message, now)
+            if peer.halted:
+                assert any(isinstance(it, Halt) for it in outputs)
+                break
+        assert peer.deadline() is not None or peer.halted

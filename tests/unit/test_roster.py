@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pccl.errors import Status
-from pccl.messages import OperationName, Report
+from pccl.messages import OperationName, Report, Stalled
 from pccl.protocol.roster import LEGAL, MAX_STALLS, Gathering, Group, Phase, cause_of
 from pccl.protocol.types import GroupView
 
@@ -45,15 +45,19 @@ def test_the_cause_that_helps_the_user_most_is_told(known: dict[str, Any], statu
     assert cause_of(_group(**known)) == (status, text)
 
 
+def _stalled(sequence: int, waited_ms: int) -> Stalled:
+    return Stalled(4, OperationName(1, sequence), waited_ms, (0,))
+
+
 def test_stalls_are_remembered_per_operation_and_bounded() -> None:
     group = _group()
     first = OperationName(1, 0)
-    assert group.stall(A, first, 100)
-    assert not group.stall(B, first, 100)
-    assert group.stall(A, first, 200)
-    assert group.stalls == {first: {A: 200, B: 100}}
+    assert group.stall(A, _stalled(0, 100))
+    assert not group.stall(B, _stalled(0, 100))
+    assert group.stall(A, _stalled(0, 200))
+    assert group.stalls == {first: {A: _stalled(0, 200), B: _stalled(0, 100)}}
     for sequence in range(1, MAX_STALLS + 1):
-        group.stall(B, OperationName(1, sequence), 100)
+        group.stall(B, _stalled(sequence, 100))
     assert len(group.stalls) == MAX_STALLS
     assert first not in group.stalls
     group.forget_stalls(B)
