@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What all tests share: the flag that rewrites golden traces, and hypothesis without a clock (a busy machine is no bug)."""
+"""What all tests share: the flag that rewrites golden traces, and hypothesis without a clock (a busy machine is no
+bug)."""
 
 from __future__ import annotations
 
