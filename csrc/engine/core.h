@@ -28,6 +28,8 @@ struct pccl__core_options {
     uint32_t min_world_size, segment_bytes, operation_timeout_ms, stall_ms;
 };
 
+enum { PCCL__STOPPED_MAX = 16 };
+
 /* The step of deferred operations that PCCL_COMMIT settles. */
 struct pccl__deferred {
     bool open;         /* something was started since the last commit */
@@ -49,7 +51,9 @@ struct pccl__core {
     struct list held;    /* ended and only held by the caller's handle */
     struct list failed;  /* mismatches met or owed: struct mismatch */
     uint32_t failed_count;
-    struct list served;  /* state.c: struct served */
+    struct list served;  /* state.c: struct served, oldest first */
+    uint64_t stopped[PCCL__STOPPED_MAX]; /* the sync ids that were served last: late wishes are refused */
+    uint32_t stopped_next;
     struct pccl__events events;
     struct list schedules; /* start.c: those of this epoch */
     uint64_t now_ns;

@@ -11,10 +11,11 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "engine/core.h"
 
-enum { WISHES_MAX = 1024 };
+enum { WISHES_MAX = 1024, UNSERVED_MAX = 16 };
 
 struct wish {
     struct list link;
@@ -120,7 +121,7 @@ static void drop(struct pccl__core *core, struct served *served) {
     while (!list_empty(&served->pieces)) {
         struct piece *piece = LIST_ENTRY(served->pieces.next, struct piece, link);
         struct pccl__channel *channel = pccl__group_channel(&core->group, &piece->peer);
-        if (!channel) break;
+        CHECK(channel); /* a retired channel gave all its pieces back */
         channel->ops->cancel(channel, &piece->transfer, PCCL_ABORTED);
         pccl__core_run_channel(core, channel);
     }
@@ -140,6 +141,7 @@ static struct pccl_operation *fetch_under(struct pccl__core *core, uint64_t sync
 void pccl__core_stop_state(struct pccl__core *core, uint64_t sync_id) {
     struct served *served = find(core, sync_id);
     if (served) drop(core, served);
+    core->stopped[core->stopped_next++ % PCCL__STOPPED_MAX] = sync_id;
     struct pccl_operation *op;
     while ((op = fetch_under(core, sync_id))) {
         pccl_peer_id peer = op->fetch_peer;
@@ -159,10 +161,31 @@ void pccl__core_served(struct pccl__core *core, struct pccl__transfer *transfer)
     pccl__pool_put(&core->pool, piece, sizeof *piece);
 }
 
+static bool was_stopped(const struct pccl__core *core, uint64_t sync_id) {
+    for (uint32_t i = 0; i < PCCL__STOPPED_MAX && i < core->stopped_next; i++)
+        if (core->stopped[i] == sync_id) return true;
+    return false;
+}
+
+/* Wishes under ids that nobody ever serves do not pile up: the oldest id gives way. */
+static struct served *served_or_waiting(struct pccl__core *core, uint64_t sync_id) {
+    struct served *served = find(core, sync_id), *oldest = NULL;
+    uint32_t unserved = 0;
+    if (served || was_stopped(core, sync_id)) return served;
+    for (struct list *node = core->served.previous; node != &core->served; node = node->previous) {
+        struct served *other = LIST_ENTRY(node, struct served, link);
+        if (other->regions) continue;
+        oldest = other;
+        unserved++;
+    }
+    if (unserved == UNSERVED_MAX) drop(core, oldest);
+    return find_or_new(core, sync_id);
+}
+
 void pccl__core_wanted(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
     if (notice->bytes != 4) return;
     struct wish wish = {.peer = channel->peer, .key = notice->key, .bytes = get_u32(notice->data)};
-    struct served *served = find_or_new(core, notice->key.tag);
+    struct served *served = served_or_waiting(core, notice->key.tag);
     if (served && served->regions) {
         fulfil(core, served, &wish);
         return;
