@@ -30,7 +30,14 @@ struct party {
 static void run_once(struct party *party) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
     uint64_t now_ns = clock_now_ns();
-    if (!party->channel->ready) pccl__poll_dispatch(party->poll, ready, pccl__poll_wait(party->poll, 0, ready));
+    if (!party->channel->ready && !party->transport->ready) {
+        uint64_t deadline_ns = min_u64(party->channel->deadline_ns, party->transport->deadline_ns);
+        uint64_t wait_ns = party->spins || deadline_ns <= now_ns ? 0 : deadline_ns - now_ns;
+        int count = pccl__poll_wait(party->poll, wait_ns, ready);
+        pccl__poll_dispatch(party->poll, ready, count);
+        if (count == 0 && party->spins) sched_yield(); /* the other side may want this core */
+        now_ns = clock_now_ns();
+    }
     if (party->transport->ready || party->transport->deadline_ns <= now_ns)
         party->transport->ops->progress(party->transport, now_ns);
     if (!party->channel->ready && party->channel->deadline_ns > now_ns) return;
