@@ -21,6 +21,9 @@ from pccl.protocol.types import Past, Record
 REWRITE_BYTES = 4 * 1024 * 1024
 """A journal is rewritten when it has grown by so much."""
 
+_FIRST_RECORD_BYTES = 64
+"""More than the first record takes: a longer file without a whole one was never a journal, and is not touched."""
+
 
 class JournalFile:
     """An open, locked journal. `past` is what it said when it was opened."""
@@ -30,7 +33,10 @@ class JournalFile:
         self._path = path
         self._file = _open_locked(path)
         try:
-            self.past, valid_bytes = journal.replay(self._file.read())
+            data = self._file.read()
+            self.past, valid_bytes = journal.replay(data)
+            if valid_bytes == 0 and len(data) > _FIRST_RECORD_BYTES:
+                raise InvalidArgument(f"{path} is no journal")
         except BaseException:
             self._file.close()
             raise

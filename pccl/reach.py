@@ -8,7 +8,9 @@ several addresses of its name works, and which local address the route to it sta
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import time
 
 from pccl import addresses, system
@@ -34,12 +36,20 @@ async def master(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
         try:
             return await _attempt(address, min(_ATTEMPT_S, max(0.01, deadline - time.monotonic())))
         except (OSError, asyncio.TimeoutError) as failure:
-            reason = str(failure) or "no answer"
+            reason = _reason(failure)
         if time.monotonic() + pause_s > deadline:
             raise MasterLost(f"no master at {address} within {timeout_s:g} s: {reason}")
         logger.debug("no master at %s yet: %s", address, reason)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def _reason(failure: Exception) -> str:
+    """In the system's words where it has some; event loops word it each in their own way."""
+    number = getattr(failure, "errno", None)
+    if number in errno.errorcode:
+        return os.strerror(number)
+    return str(failure) or "no answer"
 
 
 async def _attempt(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:

@@ -12,6 +12,7 @@ import hashlib
 import ipaddress
 import os
 import socket
+import stat
 import struct
 import sys
 import uuid
@@ -85,6 +86,8 @@ def close_connections_to(host: str, port: int) -> None:
 def _peer_name(descriptor: int) -> tuple[object, ...] | None:
     """(address, port) at the other end of a descriptor, None when it is no connected internet socket."""
     try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
         with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as inherited:
             name = inherited.getpeername()
     except OSError:

@@ -281,17 +281,11 @@ def test_a_mismatch_is_an_error_on_all_and_the_next_call_works(tmp_path: Path) -
 def voting_apart(line: Line, address: str) -> None:
     with join(address, 2) as comm:
         with pytest.raises(pccl.CallMismatch) as caught:
-            if comm.rank == 0:
-                comm.update_topology()
-            else:
-                comm.optimize_topology()
+            (comm.update_topology if comm.rank == 0 else comm.optimize_topology)()
         line.send(kind="mismatch", text=str(caught.value))
         comm.barrier()
         with pytest.raises(pccl.CallMismatch):
-            if comm.rank == 0:
-                comm.update_topology()
-            else:
-                comm.barrier()
+            (comm.update_topology if comm.rank == 0 else comm.barrier)()
         comm.barrier()
         line.send(kind="done")
         comm.barrier()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Arrays of the user: what is taken, as what, and what is refused with which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pccl import DataType, InvalidArgument, arrays
+from pccl._native import pointer
+
+NUMPY_TYPES = [
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+
+def address(borrowed: arrays.Borrowed) -> int:
+    from pccl._cffi import ffi
+
+    return int(ffi.cast("uintptr_t", borrowed.pointer))
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+def test_numpy_arrays_of_every_type(dtype: str) -> None:
+    array = np.zeros((3, 4), dtype)
+    borrowed = arrays.borrow(array, True, "send")
+    assert borrowed.dtype == DataType[dtype.upper()]
+    assert borrowed.elements == 12
+    assert borrowed.owner is array
+    assert address(borrowed) == array.ctypes.data
+    assert arrays.describe(borrowed) == f"12 {dtype}"
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 0, 2), (1,), (2, 3, 4)])
+def test_any_shape(shape: tuple[int, ...]) -> None:
+    assert arrays.borrow(np.ones(shape, np.float32), True, "send").elements == int(np.prod(shape))
+
+
+def test_a_slice_starts_where_it_starts() -> None:
+    array = np.arange(10, dtype=np.int64)
+    assert address(arrays.borrow(array[3:7], True, "send")) == array.ctypes.data + 24
+
+
+def refusals() -> dict[str, tuple[object, str]]:
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    return {
+        "strided": (np.ones(10, np.float32)[::2], "send is not C-contiguous"),
+        "column": (np.ones((4, 4), np.float32)[:, 1], "send is not C-contiguous"),
+        "transposed": (np.ones((4, 5), np.float32).T, "send is not C-contiguous"),
+        "broadcast": (np.broadcast_to(np.float32(1), (4,)), "send is (not C-contiguous|read-only)"),
+        "read-only": (read_only, "send is read-only"),
+        "bool": (np.ones(3, bool), "send has dtype '|b1'"),
+        "complex": (np.ones(3, np.complex64), "send has dtype '<c8'"),
+        "foreign byte order": (np.ones(3, ">f4"), "send has dtype '>f4'"),
+        "objects": (np.array([1, None]), "send has dtype"),
+        "list": ([1, 2, 3], "send is a list, not a numpy array or a torch tensor"),
+        "scalar": (np.float32(1), "send is a float32, not"),
+        "none": (None, "send is a NoneType, not"),
+    }
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_refused_before_anything_happens(name: str) -> None:
+    array, text = refusals()[name]
+    with pytest.raises(InvalidArgument, match=text.replace("|b1", r"\|b1")):
+        arrays.borrow(array, True, "send")
+
+
+def test_a_read_only_array_may_be_read() -> None:
+    array = np.ones(3, np.float32)
+    array.flags.writeable = False
+    assert arrays.borrow(array, False, "send").elements == 3
+
+
+def test_layouts_must_agree() -> None:
+    three, four = (arrays.borrow(np.ones(count, np.float32), True, "x") for count in (3, 4))
+    with pytest.raises(InvalidArgument, match="send has 3 float32 and recv has 4 float32"):
+        arrays.same_layout(three, four)
+    with pytest.raises(InvalidArgument, match="send has 3 float32 and recv has 3 float64"):
+        arrays.same_layout(three, arrays.borrow(np.ones(3), True, "x"))
+    arrays.same_layout(three, three)
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in ("bfloat16", *NUMPY_TYPES):
+        tensor = torch.zeros((3, 4), dtype=getattr(torch, dtype))
+        borrowed = arrays.borrow(tensor, True, "send")
+        assert borrowed.dtype == DataType[dtype.upper()]
+        assert (borrowed.elements, borrowed.owner) == (12, tensor) or borrowed.owner is tensor
+        assert address(borrowed) == tensor.data_ptr()
+        assert arrays.dtype_of(tensor) == DataType[dtype.upper()]
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert arrays.borrow(parameter, True, "send").elements == 3
+    for wrong, text in {
+        "not contiguous": torch.zeros(4, 4).t(),
+        "torch.complex64": torch.zeros(3, dtype=torch.complex64),
+        "meta": torch.zeros(3, device="meta"),
+        "contiguous": torch.zeros(3).to_sparse(),
+    }.items():
+        with pytest.raises(InvalidArgument, match=wrong):
+            arrays.borrow(text, True, "send")
+
+
+def test_torch_is_not_imported_for_it() -> None:
+    code = "import sys, numpy, pccl.arrays as a; a.borrow(numpy.ones(3), True, 'x'); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_dtype_of_what_is_no_array() -> None:
+    with pytest.raises(InvalidArgument, match="bool"):
+        arrays.dtype_of(np.ones(3, bool))
+    assert pointer(4096) is not None

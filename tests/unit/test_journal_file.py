@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""The journal on disk: kept, cut, replaced, locked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pccl import InvalidArgument, PCCLError, journal_file
+from pccl.journal_file import JournalFile
+from pccl.protocol.types import Memory, Settings
+
+SETTINGS = Settings(b"s" * 16)
+
+
+def remembered(path: Path) -> dict[int, bytes]:
+    journal = JournalFile(path)
+    try:
+        assert journal.past.run_secret == SETTINGS.run_secret
+        return dict(journal.past.memories)
+    finally:
+        journal.close()
+
+
+def test_what_was_appended_is_there_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    assert journal.past.run_secret == b""
+    journal.append(SETTINGS)
+    journal.append(Memory(1, b"one"))
+    journal.append(Memory(2, b"two"))
+    assert path.read_bytes(), "append returns when the bytes are in the file"
+    journal.close()
+    assert remembered(path) == {1: b"one", 2: b"two"}
+    assert path.stat().st_mode & 0o077 == 0, "it holds the run's secret"
+
+
+def test_a_torn_record_is_cut_off_and_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.append(SETTINGS)
+    whole = path.stat().st_size
+    journal.append(Memory(1, b"one"))
+    journal.close()
+    for size in range(whole + 1, path.stat().st_size):
+        torn = tmp_path / f"torn{size}"
+        torn.write_bytes(path.read_bytes()[:size])
+        again = JournalFile(torn)
+        assert (again.past.memories, torn.stat().st_size) == ({}, whole)
+        again.append(Memory(2, b"two"))
+        again.close()
+        assert remembered(torn) == {2: b"two"}
+
+
+def test_a_rewrite_replaces_all_and_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_file, "REWRITE_BYTES", 1000)
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.append(SETTINGS)
+    while not journal.wants_rewrite:
+        journal.append(Memory(1, b"x" * 100))
+    grown = path.stat().st_size
+    journal.rewrite([SETTINGS, Memory(1, b"y")])
+    assert not journal.wants_rewrite
+    assert path.stat().st_size < grown
+    with pytest.raises(InvalidArgument, match="in use by another master"):
+        JournalFile(path)
+    journal.append(Memory(2, b"z"))
+    journal.close()
+    assert remembered(path) == {1: b"y", 2: b"z"}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["journal"]
+
+
+def test_what_is_no_journal_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(b"my thesis, the only copy" * 100)
+    with pytest.raises(PCCLError):
+        JournalFile(path)
+    assert path.read_bytes() == b"my thesis, the only copy" * 100

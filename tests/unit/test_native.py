@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Engines in this process, without any master: views, operations, events, the end."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pccl import (
+    Closed,
+    CollectiveMismatch,
+    Expelled,
+    InvalidArgument,
+    PeerLost,
+    Status,
+    SystemFailure,
+    TooFewPeers,
+    _native,
+    arrays,
+)
+from pccl._native import Engine, EngineOptions, Event, ReduceInfo, constants
+from pccl.messages import Member, OperationName
+
+LIMIT_S = 20.0
+
+
+def peer(number: int) -> bytes:
+    return bytes([number + 1]) * 16
+
+
+def members(engines: list[Engine]) -> list[Member]:
+    return [Member(peer(number), "127.0.0.1", engine.port, 1) for number, engine in enumerate(engines)]
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Engine]]:
+    secret = os.urandom(16)
+    engines = [Engine(EngineOptions(peer(number), secret, "127.0.0.1")) for number in range(2)]
+    for rank, engine in enumerate(engines):
+        engine.install(1, rank, members(engines), [0, 1])
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def both(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Makes the calls at the same time: what each returned or raised."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def work(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except Exception as failure:
+            outcomes[number] = failure
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    return outcomes
+
+
+def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
+    memory = arrays.borrow(array, True, "x")
+    values = {"op": 0, "algorithm": 0, "root": 0, "flags": 0, "tag": 0, "epoch": 0, "timeout_ms": 0, **fields}
+    kind = constants.PCCL_ALL_REDUCE
+    return engine.run(
+        kind, memory.dtype, values["op"], values["algorithm"], values["root"], values["flags"], memory.elements,
+        values["tag"], memory.pointer, memory.pointer, values["epoch"], values["timeout_ms"], array,
+    )  # fmt: skip
+
+
+def next_event(engine: Engine) -> Event:
+    while (event := engine.next_event()) is None:
+        assert select.select([engine.event_fd], [], [], LIMIT_S)[0]
+    return event
+
+
+def test_words_come_from_the_header() -> None:
+    assert [_native.status_phrase(status) for status in (0, 5, 999)] == ["success", "peer lost", "unknown status"]
+    assert _native.dtype_name(constants.PCCL_BFLOAT16) == "bfloat16"
+    assert _native.algorithm_name(constants.PCCL_RING) == "ring"
+    assert _native.hash128(np.zeros(0, np.uint8)).hex() == "99aa06d3014798d86001c324468d497f"
+
+
+def test_a_collective(pair: list[Engine]) -> None:
+    x = [np.arange(1000, dtype=np.float32) * (rank + 1) for rank in range(2)]
+    infos = both([lambda: run(pair[0], x[0]), lambda: run(pair[1], x[1])])
+    assert (x[0] == np.arange(1000) * 3).all()
+    assert (x[1] == x[0]).all()
+    assert [(info.rank, info.world_size, info.epoch) for info in infos] == [(0, 2, 1), (1, 2, 1)]
+    assert infos[0].tx_bytes == infos[1].rx_bytes == infos[0].rx_bytes > 0
+    assert infos[0].local_world_size == 2
+    assert pair[0].pending() == 0
+
+
+def test_errors_become_exceptions(pair: list[Engine]) -> None:
+    outcomes = both([lambda: run(pair[0], np.ones(3)), lambda: run(pair[1], np.ones(4))])
+    assert [type(outcome) for outcome in outcomes] == [CollectiveMismatch] * 2
+    with pytest.raises(InvalidArgument):
+        run(pair[0], np.ones(3), op=99)
+    with pytest.raises(InvalidArgument):
+        pair[0].install(1, 0, members(pair), [0, 1])
+    with pytest.raises(InvalidArgument):
+        pair[0].install(2, 0, members(pair), [0, 0])
+    with pytest.raises(InvalidArgument):
+        pair[0].report(1)
+    with pytest.raises(PeerLost):
+        run(pair[0], np.ones(3), epoch=7)
+    with pytest.raises(SystemFailure):
+        Engine(EngineOptions(peer(7), bytes(16), "127.0.0.1", listen_port=pair[0].port))
+
+
+def test_an_operation_with_notice(pair: list[Engine]) -> None:
+    memory = [arrays.borrow(np.ones(5, np.int32), True, "x") for _ in range(2)]
+    kind, dtype = constants.PCCL_ALL_REDUCE, memory[0].dtype
+    first = pair[0].start(kind, dtype, 0, 0, 0, 0, 5, 3, memory[0].pointer, memory[0].pointer, 0, 0, None, 42)
+    assert not first.done()
+    assert first.wait(1) is None
+    assert pair[0].pending() == 1
+    assert pair[0].has_started(1, OperationName(3, 0)) == 1
+    assert pair[0].has_started(1, OperationName(3, 1)) == 0
+    assert pair[0].has_started(2, OperationName(3, 0)) == -1
+    second = pair[1].start(kind, dtype, 0, 0, 0, 0, 5, 3, memory[1].pointer, memory[1].pointer, 0, 0, None, 43)
+    for engine, operation, token in ((pair[0], first, 42), (pair[1], second, 43)):
+        while (event := next_event(engine)).kind != constants.PCCL_EVENT_DONE:
+            assert event.kind == constants.PCCL_EVENT_STALLED
+        assert event.token == token
+        info = operation.wait(0)
+        assert info is not None
+        assert info.world_size == 2
+        assert operation.done()
+
+
+def test_a_freeze_a_report_and_a_verdict(pair: list[Engine]) -> None:
+    memory = arrays.borrow(np.ones(5, np.int32), True, "x")
+    kind = constants.PCCL_ALL_REDUCE
+    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, 1)
+    pair[0].freeze(1)
+    while (event := next_event(pair[0])).kind != constants.PCCL_EVENT_FROZEN:
+        assert event.kind == constants.PCCL_EVENT_STALLED
+    assert event.epoch == 1
+    report = pair[0].report(1)
+    assert [(line.tag, line.returned_below, line.sequence) for line in report] == [(3, 0, 0)]
+    assert report[0].state == constants.PCCL_DATA_PHASE
+    pair[0].install(2, 0, members(pair)[:1], [0], [], Status.PEER_LOST, "rank 1 went\0away")
+    with pytest.raises(PeerLost, match="rank 1 went"):
+        open_.wait(1000)
+    with pytest.raises(TooFewPeers):
+        run(pair[0], np.ones(3))
+
+
+def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
+    waiting = threading.Thread(target=lambda: pair[0].halt(Status.EXPELLED, "you were asleep"))
+    memory = arrays.borrow(np.ones(5), True, "x")
+    kind = constants.PCCL_ALL_REDUCE
+    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 0, memory.pointer, memory.pointer, 0, 0, None, 1)
+    waiting.start()
+    with pytest.raises(Expelled, match="you were asleep"):
+        while open_.wait(_native.SLICE_MS) is None:
+            pass
+    waiting.join(LIMIT_S)
+    with pytest.raises(Expelled):
+        run(pair[0], np.ones(3))
+
+
+def test_explain_names_an_algorithm(pair: list[Engine]) -> None:
+    small = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, 0, 1)
+    large = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, 0, 1 << 26)
+    assert ":" in small
+    assert ":" in large
+    forced = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, constants.PCCL_RING, 1)
+    assert forced.startswith("ring")
+
+
+def test_close_waits_for_threads_and_later_calls_raise(pair: list[Engine]) -> None:
+    inside = threading.Event()
+    outcomes: list[Exception] = []
+
+    def work() -> None:
+        inside.set()
+        try:
+            run(pair[0], np.ones(3))
+        except Exception as failure:
+            outcomes.append(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(LIMIT_S)
+    pair[0].close()
+    pair[0].close()
+    thread.join(LIMIT_S)
+    assert [type(outcome) for outcome in outcomes] == [Closed]
+    for call in (pair[0].pending, pair[0].next_event, lambda: run(pair[0], np.ones(3)), lambda: pair[0].freeze(1)):
+        with pytest.raises(Closed):
+            call()
+
+
+def test_state_is_served_and_fetched(pair: list[Engine]) -> None:
+    source = np.arange(1 << 16, dtype=np.uint8)
+    target = np.zeros(1000, np.uint8)
+    pair[0].state_serve(5, [(_native.pin(source, False), source.nbytes)])
+    with pytest.raises(InvalidArgument):
+        pair[0].state_serve(5, [(_native.pin(source, False), source.nbytes)])
+    fetch = pair[1].state_fetch(5, peer(0), 0, 300, 1000, _native.pin(target, True), 5000)
+    while fetch.wait(_native.SLICE_MS) is None:
+        pass
+    assert (target == source[300:1300]).all()
+    beyond = pair[1].state_fetch(5, peer(0), 0, source.nbytes - 1, 1000, _native.pin(target, True), 5000)
+    with pytest.raises(InvalidArgument):
+        while beyond.wait(_native.SLICE_MS) is None:
+            pass
+    pair[0].state_stop(5)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Arguments become operations, or are refused before anything is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pccl import (
+    Collective,
+    DataType,
+    InvalidArgument,
+    QuantizationAlgorithm,
+    QuantizationOptions,
+    ReduceDescriptor,
+    ReduceOp,
+    ReduceOpDescriptor,
+    ReduceOperandDescriptor,
+    Unsupported,
+    descriptors,
+    request,
+)
+from pccl._native import NULL, constants
+from pccl.messages import Census, Member, View
+
+MODES = request.Modes.of(deferred=False, preserve_input=False)
+MEMBERS = tuple(Member(bytes([number]) * 16, "127.0.0.1", number, 1) for number in (1, 2, 3))
+VIEW = View(9, 0, 0, MEMBERS, (0, 1, 2), (), (), 0, "", Census(3, 1, 3))
+
+
+def test_modes_become_flags() -> None:
+    assert request.Modes.of(deferred=False, preserve_input=True) == (0, 0)
+    assert request.Modes.of(deferred=True, preserve_input=True) == (constants.PCCL_DEFERRED,) * 2
+    assert MODES == (constants.PCCL_DISCARD_INPUT, 0)
+
+
+def test_all_reduce_in_place_and_out_of_place() -> None:
+    x, y = np.ones(5, np.float32), np.zeros(5, np.float32)
+    for recv in (None, x):
+        one = request.all_reduce(x, recv, ReduceOp.AVG, 7, 0, 1.5, MODES)
+        assert one.source == one.target
+        assert (one.collective, one.dtype, one.op) == (Collective.ALL_REDUCE, DataType.FLOAT32, ReduceOp.AVG)
+        assert (one.elements, one.tag, one.flags, one.timeout_ms) == (5, 7, constants.PCCL_DISCARD_INPUT, 1500)
+    two = request.all_reduce(x, y, ReduceOp.SUM, 0, 0, None, MODES)
+    assert two.source != two.target
+    assert (two.flags, two.expected_epoch, two.timeout_ms) == (0, 0, 0)
+    assert two.owner == (x, y) or two.owner[1] is y
+
+
+def test_blocks_must_fit_the_world_they_are_checked_against() -> None:
+    long, block = np.zeros(12, np.int32), np.zeros(4, np.int32)
+    scattered = request.reduce_scatter(long, block, ReduceOp.SUM, 0, 0, None, MODES, VIEW)
+    gathered = request.all_gather(block, long, 0, 0, None, MODES, VIEW)
+    assert (scattered.elements, gathered.elements) == (4, 4)
+    assert (scattered.expected_epoch, gathered.expected_epoch) == (9, 9)
+    for wrong in (np.zeros(13, np.int32), np.zeros(12, np.int64)):
+        with pytest.raises(InvalidArgument, match=r"with 3 peers send must hold 3 times as many"):
+            request.reduce_scatter(wrong, block, ReduceOp.SUM, 0, 0, None, MODES, VIEW)
+        with pytest.raises(InvalidArgument, match=r"with 3 peers recv must hold 3 times as many"):
+            request.all_gather(block, wrong, 0, 0, None, MODES, VIEW)
+
+
+def test_operations_without_memory() -> None:
+    barrier, commit = request.barrier(3, None, MODES), request.commit(2)
+    assert (barrier.collective, barrier.tag, barrier.source) == (Collective.BARRIER, 3, NULL)
+    assert (commit.collective, commit.timeout_ms, commit.flags) == (Collective.COMMIT, 2000, 0)
+
+
+def test_broadcast_reads_and_writes_one_array() -> None:
+    x = np.ones((2, 2))
+    one = request.broadcast(x, 2, 0, 9, 0, None, MODES)
+    assert (one.root, one.expected_epoch, one.elements) == (2, 9, 4)
+    assert one.source == one.target
+    x.flags.writeable = False
+    with pytest.raises(InvalidArgument, match="x is read-only"):
+        request.broadcast(x, 0, 0, 0, 0, None, MODES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"tag": -1}, "tag must be a whole number"),
+        ({"tag": 2**64}, "tag must be a whole number"),
+        ({"tag": 1.5}, "tag must be a whole number"),
+        ({"timeout": 0}, "timeout must be a positive number"),
+        ({"timeout": -1.0}, "timeout must be a positive number"),
+        ({"timeout": float("nan")}, "timeout must be a positive number"),
+        ({"timeout": 1e9}, "timeout must be a positive number"),
+    ],
+)
+def test_numbers_out_of_range(arguments: dict[str, float], text: str) -> None:
+    values = {"tag": 0, "timeout": None, **arguments}
+    with pytest.raises(InvalidArgument, match=text):
+        request.barrier(values["tag"], values["timeout"], MODES)  # type: ignore[arg-type]
+
+
+def test_the_shortest_timeout_is_not_none() -> None:
+    assert request.milliseconds("timeout", 1e-9) == 1
+
+
+def descriptor(count: int = 3, tag: int = 5, dtype: DataType = DataType.FLOAT) -> ReduceOpDescriptor:
+    reduction = ReduceDescriptor(count, ReduceOp.MAX, tag, ReduceOperandDescriptor(dtype))
+    return ReduceOpDescriptor.from_numpy(np.ones(3, np.float32), np.ones(3, np.float32), reduction)
+
+
+def test_several_reductions_get_tags_of_their_own() -> None:
+    arrays = [np.ones(count) for count in (1, 2, 3)]
+    several = request.all_reduces([*arrays, descriptor(tag=50)], ReduceOp.SUM, 10, None, MODES)
+    assert [one.tag for one in several] == [10, 11, 12, 50]
+    assert [one.op for one in several] == [ReduceOp.SUM] * 3 + [ReduceOp.MAX]
+    with pytest.raises(InvalidArgument, match="tags of their own"):
+        request.all_reduces([*arrays, descriptor(tag=11)], ReduceOp.SUM, 10, None, MODES)
+    with pytest.raises(InvalidArgument, match="nothing to reduce"):
+        request.all_reduces([], ReduceOp.SUM, 0, None, MODES)
+
+
+def test_descriptors_that_contradict_their_arrays() -> None:
+    with pytest.raises(InvalidArgument, match="4 elements, its array has 3"):
+        request.all_reduces([descriptor(count=4)], ReduceOp.SUM, 0, None, MODES)
+    with pytest.raises(InvalidArgument, match="FLOAT64, but send holds FLOAT32"):
+        request.all_reduces([descriptor(dtype=DataType.DOUBLE)], ReduceOp.SUM, 0, None, MODES)
+
+
+def test_quantization_is_refused_by_name() -> None:
+    x = np.ones(3, np.float32)
+    descriptors.check(x, None, QuantizationOptions(DataType.FLOAT, QuantizationAlgorithm.NONE))
+    with pytest.raises(Unsupported, match="MIN_MAX"):
+        descriptors.check(x, None, QuantizationOptions())

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""What is asked of the operating system, on this one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from pccl import system
+
+
+def test_loopback_is_among_the_interfaces() -> None:
+    assert ("lo", "127.0.0.1") in system.interface_addresses()
+    names = {name for _, name in socket.if_nameindex()}
+    assert {name.partition(":")[0] for name, _ in system.interface_addresses()} <= names
+
+
+def test_host_id_is_the_same_in_another_process() -> None:
+    code = "from pccl import system; print(system.host_id())"
+    other = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert 0 < int(other) == system.host_id() < 2**64
+
+
+def test_a_lock_has_one_holder(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as one, path.open("wb") as other:
+        assert system.lock_file(one)
+        assert not system.lock_file(other)
+    with path.open("wb") as later:
+        assert system.lock_file(later)
+
+
+def test_connections_to_an_address_are_closed_and_no_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        doomed = socket.create_connection(one.getsockname())
+        with socket.create_connection(other.getsockname()) as kept:
+            system.close_connections_to(*one.getsockname())
+            assert kept.getpeername() == other.getsockname()
+            assert not _is_open(doomed.fileno())
+            assert _is_open(kept.fileno())
+            assert _is_open(one.fileno())
+        doomed.detach()
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
