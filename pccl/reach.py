@@ -47,7 +47,7 @@ async def master(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
 def _reason(failure: Exception) -> str:
     """In the system's words where it has some; event loops word it each in their own way."""
     number = getattr(failure, "errno", None)
-    if number in errno.errorcode:
+    if isinstance(number, int) and number in errno.errorcode:
         return os.strerror(number)
     return str(failure) or "no answer"
 

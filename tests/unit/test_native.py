@@ -24,7 +24,7 @@ from pccl import (
     _native,
     arrays,
 )
-from pccl._native import Engine, EngineOptions, Event, ReduceInfo, constants
+from pccl._native import Engine, EngineOptions, Event, Operation, ReduceInfo, constants
 from pccl.messages import Member, OperationName
 
 LIMIT_S = 20.0
@@ -76,6 +76,13 @@ def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
         kind, memory.dtype, values["op"], values["algorithm"], values["root"], values["flags"], memory.elements,
         values["tag"], memory.pointer, memory.pointer, values["epoch"], values["timeout_ms"], array,
     )  # fmt: skip
+
+
+def ended(operation: Operation) -> ReduceInfo:
+    """Waits for the end."""
+    while (info := operation.wait(_native.SLICE_MS)) is None:
+        pass
+    return info
 
 
 def next_event(engine: Engine) -> Event:
@@ -165,8 +172,7 @@ def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
     open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 0, memory.pointer, memory.pointer, 0, 0, None, 1)
     waiting.start()
     with pytest.raises(Expelled, match="you were asleep"):
-        while open_.wait(_native.SLICE_MS) is None:
-            pass
+        ended(open_)
     waiting.join(LIMIT_S)
     with pytest.raises(Expelled):
         run(pair[0], np.ones(3))
@@ -211,11 +217,9 @@ def test_state_is_served_and_fetched(pair: list[Engine]) -> None:
     with pytest.raises(InvalidArgument):
         pair[0].state_serve(5, [(_native.pin(source, False), source.nbytes)])
     fetch = pair[1].state_fetch(5, peer(0), 0, 300, 1000, _native.pin(target, True), 5000)
-    while fetch.wait(_native.SLICE_MS) is None:
-        pass
+    ended(fetch)
     assert (target == source[300:1300]).all()
     beyond = pair[1].state_fetch(5, peer(0), 0, source.nbytes - 1, 1000, _native.pin(target, True), 5000)
     with pytest.raises(InvalidArgument):
-        while beyond.wait(_native.SLICE_MS) is None:
-            pass
+        ended(beyond)
     pair[0].state_stop(5)
