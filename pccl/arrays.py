@@ -63,12 +63,9 @@ def describe(borrowed: Borrowed) -> str:
 
 def dtype_of(array: Any) -> DataType:
     """The element type of an array or tensor. Raises InvalidArgument for what pccl does not reduce."""
-    if isinstance(array, np.ndarray) and array.dtype in _NUMPY:
-        return DataType(_NUMPY[array.dtype])
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor) and array.dtype in _torch_dtypes(torch):
-        return DataType(_TORCH[array.dtype])
-    raise InvalidArgument(f"no element type of pccl fits {getattr(array, 'dtype', type(array).__name__)}")
+    if isinstance(array, np.ndarray):
+        return DataType.from_numpy_dtype(array.dtype)
+    return DataType.from_torch_dtype(getattr(array, "dtype", type(array).__name__))
 
 
 def _refuse_numpy(array: np.ndarray[Any, Any], name: str) -> NoReturn:

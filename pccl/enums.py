@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
 from enum import Enum, IntEnum
+from typing import Any
+
+import numpy as np
 
 from pccl._native import constants
+from pccl.errors import InvalidArgument
 
 
 class DataType(IntEnum):
@@ -25,6 +30,33 @@ class DataType(IntEnum):
     FLOAT64 = constants.PCCL_FLOAT64
     FLOAT = constants.PCCL_FLOAT32
     DOUBLE = constants.PCCL_FLOAT64
+
+    @classmethod
+    def from_numpy_dtype(cls, dtype: np.dtype[Any]) -> DataType:
+        """Raises InvalidArgument for what pccl does not reduce."""
+        return cls._named(dtype.name if dtype.isnative else dtype.str)
+
+    @classmethod
+    def from_torch_dtype(cls, dtype: Any) -> DataType:
+        """Raises InvalidArgument for what pccl does not reduce."""
+        return cls._named(str(dtype).removeprefix("torch."))
+
+    def to_numpy_dtype(self) -> np.dtype[Any]:
+        """Raises InvalidArgument for BFLOAT16, which numpy does not have."""
+        if self is DataType.BFLOAT16:
+            raise InvalidArgument("numpy has no bfloat16")
+        return np.dtype(self.name.lower())
+
+    def to_torch_dtype(self) -> Any:
+        """The torch.dtype; imports torch."""
+        return getattr(importlib.import_module("torch"), self.name.lower())
+
+    @classmethod
+    def _named(cls, name: str) -> DataType:
+        for kind in cls:
+            if kind.name.lower() == name:
+                return kind
+        raise InvalidArgument(f"no DataType for {name}")
 
 
 class ReduceOp(IntEnum):

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""Kinds and their names elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pccl import Attribute, DataType, InvalidArgument
+
+
+def test_types_go_to_numpy_and_back() -> None:
+    for kind in DataType:
+        if kind != DataType.BFLOAT16:
+            assert DataType.from_numpy_dtype(kind.to_numpy_dtype()) is kind
+    with pytest.raises(InvalidArgument, match="bfloat16"):
+        DataType.BFLOAT16.to_numpy_dtype()
+    for dtype in (np.dtype(bool), np.dtype(">f4"), np.dtype(complex), np.dtype("U3")):
+        with pytest.raises(InvalidArgument, match="no DataType"):
+            DataType.from_numpy_dtype(dtype)
+
+
+def test_types_go_to_torch_and_back() -> None:
+    torch = pytest.importorskip("torch")
+    for kind in DataType:
+        assert DataType.from_torch_dtype(kind.to_torch_dtype()) is kind
+    with pytest.raises(InvalidArgument, match="complex64"):
+        DataType.from_torch_dtype(torch.complex64)
+
+
+def test_second_names() -> None:
+    assert DataType.FLOAT is DataType.FLOAT32
+    assert DataType.DOUBLE is DataType.FLOAT64
+    assert Attribute.LOCAL_WORLD_SIZE is Attribute.PEER_GROUP_WORLD_SIZE
+    assert len(Attribute) == 4
