@@ -28,9 +28,12 @@ from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
+from pccl.request import milliseconds
 from pccl.sockets import RouterLink
 
 logger = logging.getLogger("pccl.master")
+
+HEARTBEAT_TIMEOUT_MIN_MS = 200
 
 _STOP_S = 2.0
 
@@ -39,7 +42,8 @@ class MasterNode:
     """The process-wide owner of membership. Listens from its creation on, works from `run` on.
 
     `listen_address` is HOST:PORT or [IPv6]:PORT; only that address is bound, port 0 lets the system choose (see
-    `address`). With `journal` a master that is started again on the same file carries the run on.
+    `address`). With `journal` a master that is started again on the same file carries the run on. A peer that was
+    silent for `heartbeat_timeout` seconds is lost.
     """
 
     def __init__(
@@ -47,10 +51,11 @@ class MasterNode:
         listen_address: str = "127.0.0.1:48148",
         *,
         journal: Path | str | None = None,
-        limits: Limits | None = None,
+        heartbeat_timeout: float = 5.0,
     ) -> None:
         """Raises InvalidArgument (address, or a journal that is in use) or SystemFailure (the port is taken)."""
         listen = _resolve(listen_address)
+        limits = _limits(heartbeat_timeout)
         self._journal = None if journal is None else _open_journal(Path(journal))
         try:
             self._link = RouterLink(listen)
@@ -219,6 +224,17 @@ def _resolve(listen_address: str) -> addresses.HostPort:
         return addresses.resolve(addresses.parse(listen_address))[0]
     except OSError as failure:
         raise InvalidArgument(f"cannot resolve {listen_address!r}: {failure.strerror}") from None
+
+
+def _limits(heartbeat_timeout: float) -> Limits:
+    limit_ms = milliseconds("heartbeat_timeout", heartbeat_timeout)
+    if limit_ms < HEARTBEAT_TIMEOUT_MIN_MS:
+        raise InvalidArgument(
+            f"heartbeat_timeout is {heartbeat_timeout:g} s; shorter than {HEARTBEAT_TIMEOUT_MIN_MS / 1000:g} s takes "
+            "every busy peer for a lost one"
+        )
+    heartbeat_ms = min(1000, limit_ms // 5)
+    return Limits(heartbeat_ms=heartbeat_ms, heartbeat_limit_ms=limit_ms, report_limit_ms=2 * limit_ms)
 
 
 def _open_journal(path: Path) -> JournalFile:

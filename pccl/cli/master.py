@@ -20,6 +20,9 @@ def master(
     journal: Annotated[
         Path | None, typer.Option(help="File that lets a restarted master carry the run on.", dir_okay=False)
     ] = None,
+    heartbeat_timeout: Annotated[
+        float, typer.Option(help="Seconds of silence after which a peer is taken for lost.")
+    ] = 5.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log joins, losses and votes to stderr.")] = False,
 ) -> None:
     """Run the master: it owns membership and is needed only when that changes.
@@ -31,7 +34,7 @@ def master(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     received: list[int] = []
     try:
-        with MasterNode(listen, journal=journal) as node:
+        with MasterNode(listen, journal=journal, heartbeat_timeout=heartbeat_timeout) as node:
 
             def end(number: int, _frame: object) -> None:
                 received.append(number)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Where a peer's data plane listens, and what it tells the others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pccl
+from pccl.messages import Member
+
+pytestmark = pytest.mark.process
+
+LISTEN = "0A"
+
+
+@pytest.fixture
+def node() -> Iterator[pccl.MasterNode]:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        yield node
+
+
+def member(comm: pccl.Communicator) -> Member:
+    """What the others are told of this peer."""
+    assert comm._control is not None
+    assert comm._control.view is not None
+    return comm._control.view.members[comm.rank]
+
+
+def listeners(port: int) -> list[str]:
+    """IPv4 addresses of this host that listen on the port."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    local = [row[1].split(":") for row in rows if row[3] == LISTEN]
+    return [socket.inet_ntoa(bytes.fromhex(host)[::-1]) for host, number in local if int(number, 16) == port]
+
+
+def test_it_listens_on_the_route_to_the_master_only(node: pccl.MasterNode) -> None:
+    with pccl.Communicator(node.address, min_world_size=1) as comm:
+        comm.connect()
+        assert member(comm).address == "127.0.0.1"
+        assert listeners(member(comm).port) == ["127.0.0.1"]
+
+
+def test_an_interface_can_be_chosen(node: pccl.MasterNode) -> None:
+    with pccl.Communicator(node.address, interface="127.0.0.0/8", min_world_size=1) as comm:
+        comm.connect()
+        assert member(comm).address == "127.0.0.1"
+    with pytest.raises(pccl.InvalidArgument, match=r"'eth99' matches nothing here; there are .*lo \(127\.0\.0\.1\)"):
+        pccl.Communicator(node.address, interface="eth99")
+
+
+def test_an_advertised_address_is_what_others_dial(node: pccl.MasterNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+    with pccl.Communicator(node.address, advertise=f"203.0.113.7:{port}", min_world_size=1) as comm:
+        comm.connect()
+        assert (member(comm).address, member(comm).port) == ("203.0.113.7", port)
+        assert listeners(port) == ["127.0.0.1"]
+
+
+def test_a_taken_port_fails_the_connect(node: pccl.MasterNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        comm = pccl.Communicator(node.address, advertise=f"127.0.0.1:{holder.getsockname()[1]}")
+        with pytest.raises(pccl.SystemFailure, match="in use"):
+            comm.connect()
+    comm.connect()
+    assert comm.rank == 0
+    comm.close()
+
+
+def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_name(*_: object) -> str:
+        raise AssertionError("asked for the own host's name")
+
+    for function in ("gethostname", "getfqdn", "gethostbyname", "gethostbyname_ex"):
+        monkeypatch.setattr(socket, function, no_name)
+    with pccl.Communicator(node.address, min_world_size=1) as comm:
+        comm.connect()
+        assert comm.all_reduce(np.ones(3)).world_size == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"link_timeout": 20.0, "operation_timeout": 10.0}, r"link_timeout \(20 s\) must not be longer than operation"),
+        ({"connect_timeout": 0.0}, "connect_timeout must be a positive"),
+        ({"master_timeout": -1.0}, "master_timeout must be a positive"),
+        ({"min_world_size": 0}, "min_world_size must be"),
+        ({"peer_group": 2**32}, "peer_group must be"),
+        ({"p2p_connection_pool_size": 65}, "p2p_connection_pool_size must be"),
+        ({"commit": "sometimes"}, 'commit is "each" or "deferred"'),
+        ({"checksum": "maybe"}, "checksum is"),
+        ({"interface": "lo,,"}, "empty"),
+        ({"advertise": "a:b:c"}, "brackets"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: dict[str, object], text: str) -> None:
+    with pytest.raises(pccl.InvalidArgument, match=text):
+        pccl.Communicator("127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+def test_calls_before_connect_say_so() -> None:
+    comm = pccl.Communicator("127.0.0.1:1")
+    for call in (comm.update_topology, comm.barrier, comm.barrier_async, lambda: comm.rank, comm.explain):
+        with pytest.raises(pccl.InvalidArgument, match="connect"):
+            call()
+    comm.close()
+
+
+def test_a_heartbeat_timeout_has_a_lower_limit() -> None:
+    with pytest.raises(pccl.InvalidArgument, match="heartbeat_timeout"):
+        pccl.MasterNode("127.0.0.1:0", heartbeat_timeout=0.1)
