@@ -2,8 +2,8 @@
  *
  * poll.c - readiness by epoll. See poll_posix.c for systems without it.
  *
- * The kernel keeps the set, so waiting threads share nothing with those that change it. The wake-up is an eventfd in the
- * set; whoever sees it resets it.
+ * The kernel keeps the set, so waiting threads share nothing with those that change it. The wake-up is an eventfd in
+ * the set; whoever sees it resets it.
  */
 #if defined(__linux__) && !defined(PCCL_USE_POLL)
 

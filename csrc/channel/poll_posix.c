@@ -2,9 +2,9 @@
  *
  * poll_posix.c - readiness by poll(2), for systems without epoll (and for tests, with PCCL_USE_POLL).
  *
- * poll(2) takes the set with each call, so a sleeping thread works on a copy that a change makes stale. Each waiter has a
- * pipe of its own for that: a change writes to all of them, a wake-up to one. The mutex guards the table and the list of
- * waiters; it is never held while somebody sleeps. Good for tens of descriptors.
+ * poll(2) takes the set with each call, so a sleeping thread works on a copy that a change makes stale. Each waiter has
+ * a pipe of its own for that: a change writes to all of them, a wake-up to one. The mutex guards the table and the list
+ * of waiters; it is never held while somebody sleeps. Good for tens of descriptors.
  */
 #if !defined(__linux__) || defined(PCCL_USE_POLL)
 
@@ -53,10 +53,19 @@ static void waiter_free(struct waiter *waiter) {
 void pccl__poll_free(struct pccl__poll *poll_set) {
     if (!poll_set) return;
     CHECK(list_empty(&poll_set->sleeping));
-    for (struct list *node; (node = list_pop_front(&poll_set->idle));) waiter_free(LIST_ENTRY(node, struct waiter, link));
+    for (struct list *node; (node = list_pop_front(&poll_set->idle));)
+        waiter_free(LIST_ENTRY(node, struct waiter, link));
     pthread_mutex_destroy(&poll_set->mutex);
     free(poll_set->table.slots);
     free(poll_set);
+}
+
+void pccl__poll_forked(struct pccl__poll *poll_set) {
+    /* The mutex was copied in whatever state it had; this thread is the child's only one. */
+    poll_slots_close_all(&poll_set->table);
+    list_splice(&poll_set->idle, &poll_set->sleeping);
+    for (struct list *node; (node = list_pop_front(&poll_set->idle));)
+        waiter_free(LIST_ENTRY(node, struct waiter, link));
 }
 
 static struct waiter *waiter_new(void) {
@@ -180,7 +189,8 @@ int pccl__poll_wait(struct pccl__poll *poll_set, uint64_t timeout_ns, struct pcc
     char drained[64];
     pthread_mutex_lock(&poll_set->mutex);
     list_remove(&waiter->link);
-    while (read(waiter->pipe_fds[0], drained, sizeof drained) > 0) {}
+    while (read(waiter->pipe_fds[0], drained, sizeof drained) > 0) {
+    }
     list_push_back(&poll_set->idle, &waiter->link);
     pthread_mutex_unlock(&poll_set->mutex);
     return found;

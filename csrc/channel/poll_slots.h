@@ -32,7 +32,8 @@ static inline uint64_t poll_token(const struct poll_slots *table, int slot) {
 }
 
 /* A slot for `fd`, or -1: no memory. */
-static inline int poll_slots_take(struct poll_slots *table, int fd, unsigned events, pccl__ready_fn *ready, void *owner) {
+static inline int poll_slots_take(struct poll_slots *table, int fd, unsigned events, pccl__ready_fn *ready,
+                                  void *owner) {
     int slot = table->free_hint;
     while (slot < table->count && table->slots[slot].fd >= 0) slot++;
     if (slot == table->count) {

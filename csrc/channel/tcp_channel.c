@@ -275,8 +275,8 @@ static const struct pccl__channel_ops operations = {
 };
 
 static void init_lists(struct tcp_channel *channel) {
-    struct list *lists[] = {&channel->link,    &channel->completed,      &channel->notices, &channel->offered,
-                            &channel->sending, &channel->unacknowledged, &channel->eager,   &channel->resend,
+    struct list *lists[] = {&channel->link,    &channel->completed,      &channel->notices,        &channel->offered,
+                            &channel->sending, &channel->unacknowledged, &channel->eager,          &channel->resend,
                             &channel->control, &channel->control_sent,   &channel->base.ready_link};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
 }

@@ -9,9 +9,9 @@
  *
  * Reliability in one paragraph. DATA frames are counted per stripe and kept until acknowledged. When a stripe is lost,
  * each side stops reading it for good and tells on a living one how many DATA frames it had received (DOWN); what lies
- * beyond that count is sent again on the others. All other frames form one control stream per channel with its own count:
- * it lives on one stripe, and after a loss its unacknowledged rest is sent again on another, where repetitions are told
- * by their number. A channel whose last stripe is lost is broken.
+ * beyond that count is sent again on the others. All other frames form one control stream per channel with its own
+ * count: it lives on one stripe, and after a loss its unacknowledged rest is sent again on another, where repetitions
+ * are told by their number. A channel whose last stripe is lost is broken.
  */
 #ifndef PCCL_CHANNEL_TCP_CHANNEL_H
 #define PCCL_CHANNEL_TCP_CHANNEL_H
@@ -32,15 +32,15 @@ struct tcp_transport {
     uint32_t stripes;
     uint64_t connect_timeout_ns;
     uint8_t checksum;
-    uint64_t instances;    /* generator state of channel instances */
-    struct list channels;  /* tcp_channel.link */
+    uint64_t instances;   /* generator state of channel instances */
+    struct list channels; /* tcp_channel.link */
     /* The listener's. */
     int listener, listener_handle;
     bool acceptable;       /* connections may wait */
     uint64_t resume_ns;    /* out of descriptors: when to accept again; 0: accepting */
     struct list strangers; /* connections that have not greeted yet, oldest first */
     uint32_t strangers_count;
-    uint64_t refused;      /* since the start: garbage, wrong secrets, silence */
+    uint64_t refused; /* since the start: garbage, wrong secrets, silence */
 };
 
 struct tcp_channel {
@@ -63,21 +63,21 @@ struct tcp_channel {
 
     struct pccl__inbox inbox;
     struct pccl__outbox outbox;
-    struct list completed, notices;   /* for the next progress */
+    struct list completed, notices; /* for the next progress */
 
     /* Out. Every posted send that has not completed is in one of the three lists of transfers. */
     struct tcp_frame_pool pool;
     struct list offered, sending, unacknowledged;
-    struct list eager, resend;        /* frames that any stripe may take */
-    uint32_t turn;                    /* the stripe that is asked first */
+    struct list eager, resend; /* frames that any stripe may take */
+    uint32_t turn;             /* the stripe that is asked first */
 
     /* The control stream. */
     struct list control, control_sent;
-    uint64_t control_number;          /* of the last one queued */
-    uint64_t control_written;         /* the highest that a stripe took */
+    uint64_t control_number;  /* of the last one queued */
+    uint64_t control_written; /* the highest that a stripe took */
     uint64_t control_received, control_told, released_told;
-    int control_stripe;               /* -1: to be chosen */
-    uint64_t ack_ns;                  /* when to tell what nothing carried; NEVER_NS: nothing to tell */
+    int control_stripe; /* -1: to be chosen */
+    uint64_t ack_ns;    /* when to tell what nothing carried; NEVER_NS: nothing to tell */
 };
 
 static inline struct tcp_channel *tcp_channel_of(struct pccl__channel *base) { return (struct tcp_channel *)base; }

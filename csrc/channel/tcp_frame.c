@@ -22,17 +22,19 @@ void pccl__tcp_frame_pool_init(struct tcp_frame_pool *pool) {
 
 void pccl__tcp_frame_pool_free(struct tcp_frame_pool *pool) {
     for (int i = 0; i < TCP_FRAME_CLASSES; i++) {
-        for (struct list *node; (node = list_pop_front(&pool->spare[i]));) free(LIST_ENTRY(node, struct tcp_frame, link));
+        for (struct list *node; (node = list_pop_front(&pool->spare[i]));)
+            free(LIST_ENTRY(node, struct tcp_frame, link));
         pool->spare_count[i] = 0;
     }
 }
 
 struct tcp_frame *pccl__tcp_frame_new(struct tcp_frame_pool *pool, enum tcp_kind kind, uint32_t bytes) {
     uint8_t class = 0;
-    while (class < TCP_FRAME_CLASSES && class_bytes[class] < bytes) class++;
+    while (class < TCP_FRAME_CLASSES && class_bytes[class] < bytes) class ++;
     CHECK(class < TCP_FRAME_CLASSES);
     struct list *node = list_pop_front(&pool->spare[class]);
-    struct tcp_frame *frame = node ? LIST_ENTRY(node, struct tcp_frame, link) : malloc(sizeof *frame + class_bytes[class]);
+    struct tcp_frame *frame =
+        node ? LIST_ENTRY(node, struct tcp_frame, link) : malloc(sizeof *frame + class_bytes[class]);
     if (!frame) return NULL;
     if (node) pool->spare_count[class]--;
     list_init(&frame->link);

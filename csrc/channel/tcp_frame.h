@@ -2,9 +2,9 @@
  *
  * tcp_frame.h - frames on their way out, and the pool they come from.
  *
- * Must not know: sockets, stripes. A frame is its encoded header followed by its payload: either bytes of its own, which
- * then lie right behind the header so that one iovec takes both, or memory of a transfer. Frames are kept until the other
- * side has them. The pool keeps freed ones in a few size classes, so a link in its stride never calls malloc.
+ * Must not know: sockets, stripes. A frame is its encoded header followed by its payload: either bytes of its own,
+ * which then lie right behind the header so that one iovec takes both, or memory of a transfer. Frames are kept until
+ * the other side has them. The pool keeps freed ones in a few size classes, so a link in its stride never calls malloc.
  */
 #ifndef PCCL_CHANNEL_TCP_FRAME_H
 #define PCCL_CHANNEL_TCP_FRAME_H
@@ -16,8 +16,8 @@ struct tcp_frame {
     struct tcp_header header;
     struct pccl__transfer *transfer; /* whose memory `payload` is; NULL: the frame's own, or nobody's any more */
     const uint8_t *payload;
-    uint8_t *copy;                   /* malloc'd: what a cancelled transfer's frame goes on sending; else NULL */
-    bool forsaken;                   /* its transfer was cancelled: not worth resending */
+    uint8_t *copy; /* malloc'd: what a cancelled transfer's frame goes on sending; else NULL */
+    bool forsaken; /* its transfer was cancelled: not worth resending */
     uint8_t size_class;
     uint8_t wire[TCP_HEADER_BYTES];
     uint8_t own[];
@@ -36,7 +36,8 @@ void pccl__tcp_frame_pool_free(struct tcp_frame_pool *pool);
 struct tcp_frame *pccl__tcp_frame_new(struct tcp_frame_pool *pool, enum tcp_kind kind, uint32_t bytes);
 void pccl__tcp_frame_free(struct tcp_frame_pool *pool, struct tcp_frame *frame);
 void pccl__tcp_frame_free_all(struct tcp_frame_pool *pool, struct list *frames);
-/* Lets go of the transfer's memory while the frame may still have to be written: copies the payload. False: no memory. */
+/* Lets go of the transfer's memory while the frame may still have to be written: copies the payload. False: no memory.
+ */
 bool pccl__tcp_frame_detach(struct tcp_frame *frame);
 
 #endif

@@ -21,12 +21,12 @@
 #include "base/status.h"
 #include "channel/tcp_channel.h"
 
-#define HANDSHAKE_NS (5000 * NS_PER_MS)
-#define BUSY_NS (50 * NS_PER_MS)           /* after a refused or failed dial */
-#define UNKNOWN_FIRST_NS (5 * NS_PER_MS)   /* the other side has not heard of us yet: soon, then slower */
-#define UNKNOWN_LAST_NS (100 * NS_PER_MS)
-#define REDIAL_LAST_NS (5000 * NS_PER_MS)  /* of a lost stripe */
-#define STEADY_NS (1000 * NS_PER_MS)       /* a stripe that held this long is dialled again without patience */
+#define HANDSHAKE_NS     (5000 * NS_PER_MS)
+#define BUSY_NS          (50 * NS_PER_MS) /* after a refused or failed dial */
+#define UNKNOWN_FIRST_NS (5 * NS_PER_MS)  /* the other side has not heard of us yet: soon, then slower */
+#define UNKNOWN_LAST_NS  (100 * NS_PER_MS)
+#define REDIAL_LAST_NS   (5000 * NS_PER_MS) /* of a lost stripe */
+#define STEADY_NS        (1000 * NS_PER_MS) /* a stripe that held this long is dialled again without patience */
 
 /* ---------------------------------------------------------------- stripes */
 
@@ -137,7 +137,8 @@ static void greet(struct tcp_stripe *stripe) {
     struct tcp_channel *channel = stripe->channel;
     int error = pccl__tcp_socket_error(stripe->fd);
     if (error) {
-        dial_again_slower(stripe, BUSY_NS, channel->peer_instance ? REDIAL_LAST_NS : 10 * BUSY_NS, "cannot connect", error);
+        dial_again_slower(stripe, BUSY_NS, channel->peer_instance ? REDIAL_LAST_NS : 10 * BUSY_NS, "cannot connect",
+                          error);
         return;
     }
     struct tcp_hello hello = {
@@ -235,7 +236,9 @@ static void take_answer(struct tcp_stripe *stripe) {
 
 /* ---------------------------------------------------------------- accepting */
 
-static bool id_below(const pccl_peer_id *a, const pccl_peer_id *b) { return memcmp(a->bytes, b->bytes, sizeof a->bytes) < 0; }
+static bool id_below(const pccl_peer_id *a, const pccl_peer_id *b) {
+    return memcmp(a->bytes, b->bytes, sizeof a->bytes) < 0;
+}
 
 /* May this connection become that stripe? */
 static enum tcp_answer_code judge(struct tcp_channel *channel, const struct tcp_hello *hello,

@@ -16,7 +16,7 @@
 #include "channel/tcp_channel.h"
 
 enum { STRANGERS_MAX = 64, ACCEPTS_PER_TURN = 64 };
-#define GREETING_NS (5000 * NS_PER_MS)
+#define GREETING_NS           (5000 * NS_PER_MS)
 #define OUT_OF_DESCRIPTORS_NS (100 * NS_PER_MS)
 
 struct stranger {
@@ -84,7 +84,8 @@ static void accept_some(struct tcp_transport *transport, uint64_t now_ns) {
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The connection stays in the backlog and the listener readable: look away for a while, or we would spin. */
+            /* The connection stays in the backlog and the listener readable: look away for a while, or we would spin.
+             */
             transport->resume_ns = now_ns + OUT_OF_DESCRIPTORS_NS;
             transport->acceptable = false;
             pccl__poll_change(transport->poll, transport->listener_handle, 0);
@@ -148,8 +149,8 @@ static void run_stranger(struct stranger *stranger, uint64_t now_ns) {
     }
     if (!stranger->readable) return;
     stranger->readable = false;
-    ssize_t got = recv(stranger->fd, stranger->greeting + stranger->bytes, TCP_HELLO_BYTES - stranger->bytes,
-                       MSG_DONTWAIT);
+    ssize_t got =
+        recv(stranger->fd, stranger->greeting + stranger->bytes, TCP_HELLO_BYTES - stranger->bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got <= 0) {
         refuse(stranger);

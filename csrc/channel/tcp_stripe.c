@@ -2,7 +2,8 @@
  *
  * tcp_stripe.c - the two loops of a connection.
  *
- * A short write says that the socket is full, a short read that it is empty: neither is asked again before poll says so.
+ * A short write says that the socket is full, a short read that it is empty: neither is asked again before poll says
+ * so.
  */
 #include "channel/tcp_stripe.h"
 
@@ -180,8 +181,8 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
         }
         size_t room = TCP_READ_BUFFER - stripe->end;
         parts[count++] = (struct iovec){stripe->buffer + stripe->end, room};
-        ssize_t got = count == 1 ? recv(stripe->fd, parts[0].iov_base, room, MSG_DONTWAIT)
-                                 : readv(stripe->fd, parts, count);
+        ssize_t got =
+            count == 1 ? recv(stripe->fd, parts[0].iov_base, room, MSG_DONTWAIT) : readv(stripe->fd, parts, count);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             stripe->readable = false;

@@ -3,9 +3,9 @@
  * tcp_stripe.h - one connection of a channel: writes queued frames, reads arriving ones.
  *
  * Must not know: which frame comes next, what a frame means, why a connection exists; it asks the channel
- * (tcp_channel.h) for that. The idea, for system calls: one sendmsg takes as many frames as are at hand; one readv takes
- * the rest of a payload straight into its final place and what follows it into a small buffer. So a small frame costs
- * exactly one call on each side, and a large one is copied only where it shares a read with its header.
+ * (tcp_channel.h) for that. The idea, for system calls: one sendmsg takes as many frames as are at hand; one readv
+ * takes the rest of a payload straight into its final place and what follows it into a small buffer. So a small frame
+ * costs exactly one call on each side, and a large one is copied only where it shares a read with its header.
  */
 #ifndef PCCL_CHANNEL_TCP_STRIPE_H
 #define PCCL_CHANNEL_TCP_STRIPE_H
@@ -48,9 +48,9 @@ struct tcp_stripe {
     uint64_t sent, acknowledged;
 
     /* In. */
-    uint64_t received, told;  /* DATA frames; told: as of the last frame that was sent */
+    uint64_t received, told; /* DATA frames; told: as of the last frame that was sent */
     uint32_t untold_bytes;
-    bool ack_due, ack_now;    /* tell after the next progress; in this one */
+    bool ack_due, ack_now; /* tell after the next progress; in this one */
     bool in_payload;
     struct tcp_header header; /* of the frame being read */
     struct pccl__landing landing;

@@ -7,7 +7,11 @@
 #include "base/bits.h"
 #include "kernel/kernel.h"
 
-enum { HEADER_MAGIC = 0x4650 /* "PF" */, HELLO_MAGIC = 0x48434350 /* "PCCH" */, ANSWER_MAGIC = 0x41434350 /* "PCCA" */ };
+enum {
+    HEADER_MAGIC = 0x4650 /* "PF" */,
+    HELLO_MAGIC = 0x48434350 /* "PCCH" */,
+    ANSWER_MAGIC = 0x41434350 /* "PCCA" */
+};
 
 /* Where things stand in a frame header. */
 enum {

@@ -16,7 +16,7 @@ enum {
     TCP_HELLO_BYTES = 88,
     TCP_ANSWER_BYTES = 32,
     TCP_HEADER_BYTES = 112,
-    TCP_FRAME_MAX = 1024 * 1024,         /* payload bytes of one frame */
+    TCP_FRAME_MAX = 1024 * 1024, /* payload bytes of one frame */
     TCP_STRIPES_MAX = 64
 };
 
@@ -63,7 +63,7 @@ struct tcp_hello {
     uint64_t from_instance; /* the dialler's channel; random, never 0 */
     uint64_t to_instance;   /* the other side's channel; 0 in the first greeting of a link */
     uint32_t stripe;
-    uint32_t generation;    /* grows with each dial of this stripe */
+    uint32_t generation; /* grows with each dial of this stripe */
 };
 
 enum tcp_hello_verdict {

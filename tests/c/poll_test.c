@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * poll_test.c - readiness, levels, removed sources, wake-ups, two sleepers. poll_posix_test.c runs the same over poll(2).
+ * poll_test.c - readiness, levels, removed sources, wake-ups, two sleepers. poll_posix_test.c runs the same over
+ * poll(2).
  */
 #include "channel/poll.h"
 

@@ -24,6 +24,13 @@ static void fill_content(uint8_t *memory, uint32_t bytes, uint64_t seed) {
     memcpy(memory + i, &last, bytes - i);
 }
 
+/* Both directions of one key carry different bytes. */
+static uint64_t seed_of(const struct pccl__key *key, int sender) { return pccl__key_hash(key) + (uint64_t)sender; }
+
+void pair_content(uint8_t *memory, uint32_t bytes, const struct pccl__key *key, int sender) {
+    fill_content(memory, bytes, seed_of(key, sender));
+}
+
 static bool has_content(const uint8_t *memory, uint32_t bytes, uint64_t seed) {
     uint32_t i = 0;
     for (; i + 8 <= bytes; i += 8)
@@ -88,8 +95,7 @@ struct parcel *pair_parcel(struct pair *pair, int end, bool is_send, struct pccl
     parcel->block = malloc((size_t)bytes + 2 * GUARD_BYTES);
     EXPECT(parcel->block);
     parcel->end = end;
-    /* Both directions of one key carry different bytes. */
-    parcel->seed = pccl__key_hash(&key) + (is_send ? (uint64_t)end : (uint64_t)!end);
+    parcel->seed = seed_of(&key, is_send ? end : !end);
     memset(parcel->block, GUARD, (size_t)bytes + 2 * GUARD_BYTES);
     if (is_send)
         fill_content(memory_of(parcel), bytes, parcel->seed);

@@ -68,6 +68,8 @@ void pair_free(struct pair *pair);
 struct pccl__key pair_key(struct pair *pair, uint64_t epoch);
 /* A parcel, not posted yet. Sends hold the content that belongs to `key`, receives poison. The pair frees it. */
 struct parcel *pair_parcel(struct pair *pair, int end, bool is_send, struct pccl__key key, uint32_t bytes);
+/* What `sender` sends for `key`, for tests that speak for an end themselves. */
+void pair_content(uint8_t *memory, uint32_t bytes, const struct pccl__key *key, int sender);
 /* Posts; simulated lack of memory is retried. */
 pccl_status pair_post(struct pair *pair, struct parcel *parcel);
 struct parcel *pair_send(struct pair *pair, int end, struct pccl__key key, uint32_t bytes);

@@ -65,7 +65,8 @@ static uint64_t now(struct pair *pair) {
     return clock_now_ns();
 }
 
-/* Fixed socket buffers, so that a transfer of bulk_bytes fills them; large enough for the 64 KiB segments of loopback. */
+/* Fixed socket buffers, so that a transfer of bulk_bytes fills them; large enough for the 64 KiB segments of loopback.
+ */
 static void narrow(struct pccl__channel *base) {
     struct tcp_channel *channel = tcp_channel_of(base);
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
@@ -127,7 +128,9 @@ struct pair_driver tcp_driver(struct tcp_setup *setup) {
                                 .owner = setup};
 }
 
-struct tcp_channel *tcp_end(struct pair *pair, int end) { return tcp_channel_of(pair->ends[end].channel); }
+struct tcp_channel *tcp_end(struct pair *pair, int end) {
+    return tcp_channel_of(pair->ends[end].channel);
+}
 
 bool tcp_has_ipv6(void) {
     struct tcp_address address;

@@ -134,7 +134,8 @@ static void bench_party(struct party *party, int end, uint8_t *memory) {
             double rate = (double)streams[i].bytes * streams[i].total / (double)(clock_now_ns() - start_ns);
             if (rate > best) best = rate;
         }
-        report_stream(streams[i].name, end, best, cpu_ms() - cpu, (double)REPEATS * streams[i].bytes * streams[i].total);
+        report_stream(streams[i].name, end, best, cpu_ms() - cpu,
+                      (double)REPEATS * streams[i].bytes * streams[i].total);
     }
     /* The other side must have all before this one goes. */
     if (end == 0) move(party, true, memory, PING_BYTES);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tcp_link_test.c - connections under stress: stripes that break, damaged bytes, both sides dialling, walls, strangers at
- * the port, a peer that starts anew, a killed process, no descriptors left. What was posted arrives exactly once or ends
- * as PEER_LOST.
+ * tcp_link_test.c - connections under stress: stripes that break, damaged bytes, both sides dialling, walls, strangers
+ * at the port, a peer that starts anew, a killed process, no descriptors left. What was posted arrives exactly once or
+ * ends as PEER_LOST.
  */
 #include <errno.h>
 #include <signal.h>
@@ -19,8 +19,8 @@
 
 enum { KIND = PCCL__NOTICE_OWNER + 1 };
 
-/* A few transfers of many sizes each way, and numbered notices. */
-static void post_traffic(struct pair *pair, uint32_t count) {
+/* A few transfers of many sizes each way, and notices numbered from `first`. */
+static void post_traffic(struct pair *pair, uint32_t first, uint32_t count) {
     static const uint32_t sizes[] = {0, 300, PCCL__EAGER_BYTES, 200000, 3000000};
     for (uint32_t i = 0; i < count; i++) {
         for (int end = 0; end < 2; end++) {
@@ -28,7 +28,7 @@ static void post_traffic(struct pair *pair, uint32_t count) {
             uint32_t bytes = sizes[i % 5];
             pair_recv(pair, end, key, bytes);
             pair_send(pair, !end, key, bytes);
-            pair_notice(pair, end, KIND, &key, i);
+            pair_notice(pair, end, KIND, &key, first + i);
         }
     }
 }
@@ -51,28 +51,37 @@ static void await_stripes(struct pair *pair, uint32_t count) {
             EXPECT(pair_step(pair), "%u stripes never come up", count);
 }
 
-/* Stripes are cut at random while everything is in flight; one is always left. */
+/* Runs until everything posted has arrived, cutting stripes at random; one is always left. How many were cut. */
+static uint32_t await_all_cutting(struct pair *pair, uint64_t *random) {
+    uint32_t cut = 0;
+    for (struct parcel *parcel = pair->parcels; parcel; parcel = parcel->next) {
+        while (!parcel->completions) {
+            EXPECT(pair_step(pair), "never completes");
+            uint32_t up[2];
+            for (int end = 0; end < 2; end++) up[end] = pccl__tcp_test_stripes_up(pair->ends[end].channel);
+            /* Both must have noticed the last one. */
+            if (up[0] != up[1] || up[0] < 3 || prng_below(random, 4)) continue;
+            cut += pccl__tcp_test_break_stripe(pair->ends[prng_below(random, 2)].channel, prng_below(random, 4));
+        }
+        EXPECT(parcel->transfer.status == PCCL_OK, "%s%s", pair->ends[0].channel->error.message,
+               pair->ends[1].channel->error.message);
+    }
+    return cut;
+}
+
 static void test_broken_stripes(uint64_t seed) {
+    enum { ROUND = 10 };
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 4, .checksum = 1};
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
     pair_new(&pair, &driver, seed, true);
-    post_traffic(&pair, 40);
-    uint32_t broken = 0;
-    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next) {
-        while (!parcel->completions) {
-            EXPECT(pair_step(&pair), "never completes");
-            uint32_t up0 = pccl__tcp_test_stripes_up(pair.ends[0].channel);
-            uint32_t up1 = pccl__tcp_test_stripes_up(pair.ends[1].channel);
-            /* Both must have noticed the last one. */
-            if (up0 != up1 || up0 < 3 || broken >= 20 || prng_below(&seed, 4)) continue;
-            broken += pccl__tcp_test_break_stripe(pair.ends[prng_below(&seed, 2)].channel, prng_below(&seed, 4));
-        }
-        EXPECT(parcel->transfer.status == PCCL_OK, "%s", pair.ends[0].channel->error.message);
+    uint32_t posted = 0;
+    for (uint32_t cut = 0; cut < 5; posted += ROUND) {
+        post_traffic(&pair, posted, ROUND);
+        cut += await_all_cutting(&pair, &seed);
+        await_stripes(&pair, 4);
     }
-    EXPECT(broken >= 3, "only %u", broken);
-    expect_notices_in_order(&pair, 40);
-    await_stripes(&pair, 4);
+    expect_notices_in_order(&pair, posted);
     pair_free(&pair);
 }
 
@@ -105,7 +114,7 @@ static void test_damaged_header(void) {
     char junk[200];
     memset(junk, 'x', sizeof junk);
     EXPECT(send(stripe->fd, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
-    post_traffic(&pair, 10);
+    post_traffic(&pair, 0, 10);
     pair_await_all(&pair);
     while (stripe->generation == generation) EXPECT(pair_step(&pair));
     await_stripes(&pair, 3);
@@ -113,13 +122,12 @@ static void test_damaged_header(void) {
     pair_free(&pair);
 }
 
-/* A half-written frame of a transfer of this channel, or NULL. */
-static struct tcp_frame *half_written(struct tcp_channel *channel) {
+/* A stripe that is in the middle of a transfer's payload, or NULL. */
+static struct tcp_stripe *half_way(struct tcp_channel *channel) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];
         if (!stripe || list_empty(&stripe->writing) || stripe->written <= TCP_HEADER_BYTES) continue;
-        struct tcp_frame *frame = LIST_ENTRY(stripe->writing.next, struct tcp_frame, link);
-        if (frame->transfer) return frame;
+        if (LIST_ENTRY(stripe->writing.next, struct tcp_frame, link)->transfer) return stripe;
     }
     return NULL;
 }
@@ -137,12 +145,14 @@ static void test_damaged_payload(void) {
         pair_recv(&pair, 1, key, PCCL__TRANSFER_BYTES);
         pair_send(&pair, 0, key, PCCL__TRANSFER_BYTES);
     }
-    struct tcp_frame *frame;
-    while (!(frame = half_written(tcp_end(&pair, 0)))) EXPECT(pair_step(&pair), "no frame is ever cut");
+    struct tcp_stripe *stripe;
+    while (!(stripe = half_way(tcp_end(&pair, 0)))) EXPECT(pair_step(&pair), "no frame is ever cut");
+    struct tcp_frame *frame = LIST_ENTRY(stripe->writing.next, struct tcp_frame, link);
     uint8_t *last = (uint8_t *)frame->payload + frame->header.payload_bytes - 1;
     *last ^= 1;
+    while (stripe->writing.next == &frame->link) EXPECT(pair_step(&pair), "never written");
+    *last ^= 1; /* it is out: the frame must not be sent again with the damage in it */
     while (pccl__tcp_test_stripes_up(pair.ends[1].channel) == 2) EXPECT(pair_step(&pair), "damage went unnoticed");
-    *last ^= 1;
     pair_await_all(&pair);
     for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
         EXPECT(parcel->transfer.status == PCCL_OK);
@@ -156,7 +166,7 @@ static void test_dialling(bool swapped, int walled, uint64_t seed) {
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
     pair_new(&pair, &driver, seed, true);
-    post_traffic(&pair, 5);
+    post_traffic(&pair, 0, 5);
     pair_await_all(&pair);
     for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
         EXPECT(parcel->transfer.status == PCCL_OK, "%s%s", pair.ends[0].channel->error.message,
@@ -201,7 +211,7 @@ static void test_new_instance(bool swapped) {
         pair.ends[end].channel->ops->expect(pair.ends[end].channel, 1);
         if (round == 0) pair_send(&pair, 1, pair_key(&pair, 1), 100); /* dials a peer that has the old channel */
     }
-    post_traffic(&pair, 3);
+    post_traffic(&pair, 0, 3);
     pair_await_all(&pair);
     await_stripes(&pair, 2);
     pair_free(&pair);
@@ -257,7 +267,7 @@ static void test_strangers(void) {
     struct tcp_world *world = pair.state;
     struct tcp_transport *transport = tcp_transport_of(world->transports[1]);
     int base = tcp_count_descriptors();
-    post_traffic(&pair, 10);
+    post_traffic(&pair, 0, 10);
     uint64_t random = 6;
     uint8_t wire[TCP_HELLO_BYTES];
     for (int i = 0; i < 1000; i++) {
@@ -294,6 +304,87 @@ static void test_strangers(void) {
     pair_free(&pair);
 }
 
+/* ---------------------------------------------------------------- a member that breaks the rules */
+
+/* A frame that decodes, and mostly fits the counts of its stream, but is otherwise at random. */
+static uint32_t random_frame(uint8_t *wire, uint64_t *random, uint64_t *data_number, uint64_t *control_number) {
+    struct tcp_header header = {.kind = (uint8_t)(1 + prng_below(random, TCP_KIND_END - 1)),
+                                .key = {.epoch = prng_below(random, 3), .tag = prng_below(random, 3)}};
+    header.stamp.bytes[0] = prng_below(random, 4) ? 42 : 0;
+    header.bytes = prng_below(random, 2) ? 100 : prng_below(random, 400);
+    header.argument = prng_below(random, 8) ? PCCL__NOTICE_OWNER : prng_below(random, TCP_STRIPES_MAX);
+    if (header.kind == TCP_DATA || header.kind == TCP_NOTICE) {
+        header.payload_bytes = header.bytes == 100 || prng_below(random, 20) ? header.bytes : prng_below(random, 300);
+        if (header.kind == TCP_DATA && prng_below(random, 3)) header.flags = TCP_FLAG_EAGER;
+    }
+    uint64_t *number = header.kind == TCP_DATA ? data_number : control_number;
+    header.number = prng_below(random, 40) ? *number + 1 : prng_next(random);
+    if (header.kind != TCP_ACK) *number += 1;
+    if (prng_below(random, 40) == 0) header.ack = prng_next(random);
+    if (prng_below(random, 40) == 0) header.control_ack = prng_next(random);
+    if (prng_below(random, 40) == 0) header.released = prng_next(random);
+    pair_content(wire + TCP_HEADER_BYTES, header.payload_bytes, &header.key, 0);
+    pccl__tcp_header_encode(&header, wire);
+    return TCP_HEADER_BYTES + header.payload_bytes;
+}
+
+struct outcome {
+    char message[PCCL_MESSAGE_BYTES];
+    uint32_t notices, received;
+};
+
+/* An authenticated stranger sends `seed`'s frames in pieces of at most `piece` bytes, then hangs up. */
+static void suffer(uint64_t seed, size_t piece, struct outcome *outcome) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair = {.driver = &driver, .random = seed};
+    driver.make(&pair, 6);
+    driver.open(&pair, 1);
+    pair.ends[1].channel->ops->expect(pair.ends[1].channel, 1);
+    struct tcp_world *world = pair.state;
+    int fd = dial(&world->members[1]);
+    uint8_t wire[TCP_HEADER_BYTES + PCCL__NOTICE_BYTES];
+    hello_with(wire, world, 6, TCP_WIRE_VERSION);
+    say(fd, wire, TCP_HELLO_BYTES);
+    EXPECT(answer_to(&pair, fd) == TCP_ANSWER_OK);
+    for (uint32_t tag = 0; tag < 3; tag++) {
+        struct parcel *parcel = pair_parcel(&pair, 1, false, (struct pccl__key){.epoch = 1, .tag = tag}, 100);
+        EXPECT(pair_post(&pair, parcel) == PCCL_OK);
+    }
+    uint64_t random = seed, data_number = 0, control_number = 0;
+    for (int i = 0; i < 30; i++) {
+        size_t bytes = random_frame(wire, &random, &data_number, &control_number);
+        for (size_t at = 0; at < bytes; at += piece) {
+            say(fd, wire + at, min_u64(piece, bytes - at));
+            pair_nudge(&pair, 2);
+        }
+    }
+    close(fd);
+    while (!pair.ends[1].channel->broken) EXPECT(pair_step(&pair));
+    *outcome = (struct outcome){.notices = pair.ends[1].notices_count};
+    /* Behind the address: the port differs from run to run. */
+    snprintf(outcome->message, sizeof outcome->message, "%s", strstr(pair.ends[1].channel->error.message, ": "));
+    pair_await_all(&pair);
+    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
+        outcome->received += parcel->transfer.status == PCCL_OK;
+    pair_free(&pair);
+}
+
+/* Whole frames or crumbs: the same is believed, the same refused, and nothing crashes. */
+static void test_rule_breakers(void) {
+    uint32_t received = 0, notices = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct outcome whole, crumbs;
+        suffer(seed, SIZE_MAX / 2, &whole);
+        suffer(seed, 1 + seed % 61, &crumbs);
+        EXPECT(strcmp(whole.message, crumbs.message) == 0, "\"%s\" but \"%s\"", whole.message, crumbs.message);
+        EXPECT(whole.received == crumbs.received && whole.notices == crumbs.notices, "seed %" PRIu64, seed);
+        received += whole.received;
+        notices += whole.notices;
+    }
+    EXPECT(received > 0 && notices > 0, "the frames must not all be refused");
+}
+
 /* Without descriptors nobody spins, and when there are some again the waiting peer gets in. */
 static void test_no_descriptors(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .connect_timeout_ms = 10000};
@@ -313,7 +404,7 @@ static void test_no_descriptors(void) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
     EXPECT(pccl__poll_wait(world->poll, 0, ready) == 0, "the listener still shouts");
     EXPECT(setrlimit(RLIMIT_NOFILE, &old) == 0);
-    post_traffic(&pair, 2);
+    post_traffic(&pair, 0, 2);
     pair_await_all(&pair);
     close(fd);
     pair_free(&pair);
@@ -336,7 +427,8 @@ static void child_run(struct pair_driver *driver, const pccl_member *parent, int
     EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
     struct pccl__key key = {.epoch = 1, .tag = 77};
     pair_send(&pair, 1, key, 100);
-    while (pair_step(&pair)) {}
+    while (pair_step(&pair)) {
+    }
 }
 
 /* SIGKILL in the middle of everything: the survivor knows within milliseconds. */
@@ -388,6 +480,7 @@ int main(void) {
     test_new_instance(false);
     test_new_instance(true);
     test_strangers();
+    test_rule_breakers();
     test_no_descriptors();
     test_killed_process();
     FINISH();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tcp_test.c - the TCP channel passes the conformance suite, with one stripe and several, over IPv4 and IPv6. With --bench [stripes] it
- * measures instead.
+ * tcp_test.c - the TCP channel passes the conformance suite, with one stripe and several, over IPv4 and IPv6. With
+ * --bench [stripes] it measures instead.
  */
 #include <string.h>
 

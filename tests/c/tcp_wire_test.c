@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tcp_wire_test.c - frames, greetings and answers: what is encoded comes back, every limit is enforced, no single bit may
- * flip unseen; then random and mutated bytes through the fuzz target.
+ * tcp_wire_test.c - frames, greetings and answers: what is encoded comes back, every limit is enforced, no single bit
+ * may flip unseen; then random and mutated bytes through the fuzz target.
  */
 #include "../fuzz/fuzz_tcp_wire.c"
 

@@ -2,8 +2,8 @@
  *
  * fuzz_tcp_wire.c - whatever bytes come: a header, greeting or answer is refused, or is sound and survives encoding.
  *
- * libFuzzer entry (clang -fsanitize=fuzzer,address); tests/c/tcp_wire_test.c drives it without one. The first byte picks
- * the message and whether its checksum is mended first: else no mutation would ever get behind it.
+ * libFuzzer entry (clang -fsanitize=fuzzer,address); tests/c/tcp_wire_test.c drives it without one. The first byte
+ * picks the message and whether its checksum is mended first: else no mutation would ever get behind it.
  */
 #include "channel/tcp_wire.h"
 
