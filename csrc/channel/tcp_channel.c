@@ -244,8 +244,8 @@ static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__d
 static void close_channel(struct pccl__channel *base, pccl_status why) {
     struct tcp_channel *channel = tcp_channel_of(base);
     if (channel->closed) return;
+    channel->closed = true; /* first: a stripe that fails now must not break the channel with another reason */
     if (!base->broken) pccl__tcp_flush(channel);
-    channel->closed = true;
     pccl__tcp_fail_all(channel, why);
 }
 

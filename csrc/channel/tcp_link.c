@@ -98,6 +98,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->sent = stripe->acknowledged = stripe->received = stripe->told = 0;
     stripe->untold_bytes = 0;
     stripe->ack_due = stripe->ack_now = false;
+    if (!stripe->channel->base.same_host) pccl__tcp_socket_queue_little(stripe->fd);
     stripe->channel->up_count++;
     stripe->channel->base.ready = true;
 }
@@ -259,6 +260,9 @@ static enum tcp_answer_code judge(struct tcp_channel *channel, const struct tcp_
 
 enum tcp_answer_code pccl__tcp_link_accept(struct tcp_channel *channel, const struct tcp_hello *hello, int fd) {
     if (channel->closed || channel->base.broken) return TCP_ANSWER_UNKNOWN;
+    /* Its dialler has hung up since: a greeting of the past proves nothing about the present. */
+    uint8_t next;
+    if (recv(fd, &next, sizeof next, MSG_PEEK | MSG_DONTWAIT) == 0) return TCP_ANSWER_BUSY;
     struct tcp_stripe *stripe = pccl__tcp_stripe_at(channel, hello->stripe);
     if (!stripe) return TCP_ANSWER_BUSY;
     enum tcp_answer_code code = judge(channel, hello, stripe);

@@ -21,6 +21,9 @@
  * transatlantic path needs to come back; stopped processes answer probes and are the heartbeat's business. */
 enum { LOST_MS = 10000, PROBE_AFTER_S = 5, PROBE_EVERY_S = 1, PROBES = 5 };
 
+/* Unsent bytes in the kernel, on long paths: a few pieces, so that a connection never runs dry between two wake-ups. */
+enum { UNSENT_BYTES = 512 * 1024 };
+
 bool pccl__tcp_address_parse(struct tcp_address *address, const char *numeric, uint16_t port) {
     memset(address, 0, sizeof *address);
     struct sockaddr_in *v4 = (struct sockaddr_in *)&address->storage;
@@ -127,6 +130,14 @@ int pccl__tcp_socket_accept(int listener) {
     int fd = socket_accept(listener);
     if (fd >= 0) set_options(fd);
     return fd;
+}
+
+void pccl__tcp_socket_queue_little(int fd) {
+#ifdef TCP_NOTSENT_LOWAT
+    set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+#else
+    (void)fd;
+#endif
 }
 
 int pccl__tcp_socket_error(int fd) {

@@ -41,11 +41,11 @@ static void make(struct pair *pair, uint64_t seed) {
                                             .connect_timeout_ms =
                                                 setup->connect_timeout_ms ? setup->connect_timeout_ms : 2000,
                                             .checksum = setup->checksum,
-                                            .host_id = 5};
+                                            .host_id = setup->apart ? 5 + (uint64_t)end : 5};
         pccl_error error;
         EXPECT(pccl__tcp_transport_new(&options, world->poll, &world->transports[end], &error) == PCCL_OK, "%s",
                error.message);
-        world->members[end] = (pccl_member){.id = id_of(setup, end), .host_id = 5};
+        world->members[end] = (pccl_member){.id = id_of(setup, end), .host_id = setup->apart ? 5 + (uint64_t)end : 5};
         world->members[end].port = pccl__tcp_transport_port(world->transports[end]);
         world->walls[end] = -1;
         if (setup->walled[end]) world->members[end].port = closed_port(setup->address, &world->walls[end]);

@@ -13,6 +13,7 @@ struct tcp_setup {
     uint32_t stripes;
     uint8_t checksum;
     uint32_t connect_timeout_ms; /* 0: 2000 */
+    bool apart;                  /* as if on two hosts: checksums with `checksum` 0, short queues */
     bool swapped;                /* end 0 has the higher id */
     bool walled[2];              /* nobody can dial this end: its address leads to a closed port */
 };

@@ -176,6 +176,20 @@ static void test_dialling(bool swapped, int walled, uint64_t seed) {
     pair_free(&pair);
 }
 
+/* Left to itself a link has one stripe within a host and more between hosts. */
+static void test_chosen_stripes(bool apart) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .apart = apart};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 10, true);
+    pair_settle(&pair);
+    struct tcp_channel *dialler = tcp_end(&pair, !tcp_end(&pair, 0)->dialler);
+    EXPECT(dialler->base.rtt_ns > 0);
+    EXPECT(apart ? dialler->stripes_count >= 2 : dialler->stripes_count == 1, "%u", dialler->stripes_count);
+    await_stripes(&pair, dialler->stripes_count);
+    pair_free(&pair);
+}
+
 /* Nobody is there, or no way leads there: lost after the timeout, with the reason. */
 static void test_no_way(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .connect_timeout_ms = 200, .walled = {true, true}};
@@ -476,6 +490,8 @@ int main(void) {
     for (uint64_t seed = 1; seed <= 30; seed++) test_dialling(seed % 2, -1, seed);
     for (int swapped = 0; swapped < 2; swapped++)
         for (int walled = 0; walled < 2; walled++) test_dialling(swapped, walled, 9);
+    test_chosen_stripes(false);
+    test_chosen_stripes(true);
     test_no_way();
     test_new_instance(false);
     test_new_instance(true);

@@ -9,8 +9,8 @@
 #include "shared_conform.h"
 #include "shared_tcp.h"
 
-static void test_conformance(const char *address, uint32_t stripes, uint8_t checksum) {
-    struct tcp_setup setup = {.address = address, .stripes = stripes, .checksum = checksum};
+static void test_conformance(const char *address, uint32_t stripes, bool apart) {
+    struct tcp_setup setup = {.address = address, .stripes = stripes, .apart = apart};
     struct pair_driver driver = tcp_driver(&setup);
     expectations += conform_run(&driver, stripes, CONFORM_QUICK);
 }
@@ -20,8 +20,8 @@ int main(int count, char **arguments) {
         tcp_bench(count > 2 ? (uint32_t)atoi(arguments[2]) : 0);
         return 0;
     }
-    test_conformance("127.0.0.1", 1, 0);
-    test_conformance("127.0.0.1", 4, 1);
-    if (tcp_has_ipv6()) test_conformance("::1", 2, 2);
+    test_conformance("127.0.0.1", 1, false);
+    test_conformance("127.0.0.1", 4, true);
+    if (tcp_has_ipv6()) test_conformance("::1", 2, false);
     FINISH();
 }
