@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pccl
-from pccl.fleet import Line
+from pccl.fleet import Child, Line
 from tests.process.harness import Run, join
 
 pytestmark = pytest.mark.process
@@ -147,90 +147,105 @@ def test_threads_share_a_communicator(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- loss
 
 
-def reducing_until_lost(line: Line, address: str) -> None:
-    """Reduces in place until a peer is lost, then once more with the survivors."""
-    with join(address, 4) as comm:
-        line.send(kind="ready")
+def losing(line: Line, address: str, peers: str) -> None:
+    """All but the last rank start an operation, which then needs the last one; it never comes."""
+    with join(address, int(peers)) as comm:
+        comm.barrier()
+        victim = comm.rank == int(peers) - 1
         mine = values(comm.rank, BIG)
-        while True:
-            x = mine.copy()
-            try:
-                info = comm.all_reduce(x)
-            except pccl.PeerLost as loss:
-                assert (x == mine).all()
-                line.send(kind="lost", text=str(loss))
-                info = comm.all_reduce(x)
-                break
-            assert info.world_size == 4, "the kill fell between two operations"
-            assert (x == total([0, 1, 2, 3], BIG)).all()
-        assert info.world_size == comm.group_world_size == 3
-        survivors = np.zeros((3, BIG), np.int64)
-        comm.all_gather(mine, survivors)
-        assert (x == survivors.sum(axis=0)).all()
-        line.send(kind="retried")
+        x = mine.copy()
+        handle = None if victim else comm.all_reduce_async(x)
+        line.send(kind="ready", victim=victim)
+        if handle is None:
+            line.receive()
+            return
+        with pytest.raises(pccl.PeerLost) as caught:
+            handle.wait()
+        assert (x == mine).all()
+        line.send(kind="lost", text=str(caught.value))
+        if comm.group_world_size == 1:
+            for _ in range(2):
+                with pytest.raises(pccl.TooFewPeers):
+                    comm.all_reduce(x)
+        else:
+            info = comm.all_reduce(x)
+            assert info.world_size == comm.group_world_size == int(peers) - 1
+            assert (x == total(list(range(info.world_size)), BIG)).all()
+            comm.barrier()
+        line.send(kind="went on")
+
+
+def roles(run: Run, peers: list[Child]) -> tuple[Child, list[Child]]:
+    """Waits until all are ready: the victim, and the others."""
+    victims = [run.expect(peer, "ready")["victim"] for peer in peers]
+    assert victims.count(True) == 1
+    victim = peers[victims.index(True)]
+    return victim, [peer for peer in peers if peer is not victim]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_survivors_of_a_kill_go_on_exactly(tmp_path: Path, count: int) -> None:
+    with Run(tmp_path) as run:
+        victim, survivors = roles(run, [run.peer(losing, str(count)) for _ in range(count)])
+        victim.kill()
+        for peer in survivors:
+            assert f"rank {count - 1}" in run.expect(peer, "lost")["text"]
+            run.expect(peer, "went on")
+        assert [run.ended(peer) for peer in survivors] == [0] * (count - 1)
+
+
+def streaming(line: Line, address: str) -> None:
+    """Reduces several arrays at a time, again after each loss, until only two are left."""
+    with join(address, 3) as comm:
+        line.send(kind="ready", victim=comm.rank == 1)
+        world_size = 3
+        while world_size == 3:
+            arrays = [np.full(1 << 16, 1.0) for _ in range(8)]
+            world_size = comm.all_reduce_multiple_with_retry(arrays).world_size
+            assert all((array == array[0]).all() and array[0] in (2, 3) for array in arrays)
+        assert world_size == 2
+        line.send(kind="two")
         comm.barrier()
 
 
-def test_survivors_of_a_kill_retry_exactly(tmp_path: Path) -> None:
+def test_many_at_once_are_retried_until_done(tmp_path: Path) -> None:
     with Run(tmp_path) as run:
-        peers = [run.peer(reducing_until_lost) for _ in range(4)]
-        for peer in peers:
-            run.expect(peer, "ready")
-        victim, *survivors = peers
+        victim, survivors = roles(run, [run.peer(streaming) for _ in range(3)])
         victim.kill()
         for peer in survivors:
-            assert run.expect(peer, "lost")["text"]
-            run.expect(peer, "retried")
-        assert [run.ended(peer) for peer in survivors] == [0, 0, 0]
+            run.expect(peer, "two")
+        assert [run.ended(peer) for peer in survivors] == [0, 0]
 
 
-def left_alone(line: Line, address: str) -> None:
-    with join(address, 2) as comm:
-        line.send(kind="ready")
-        try:
-            while True:
-                comm.all_reduce(np.ones(1000, np.float32))
-        except (pccl.PeerLost, pccl.TooFewPeers):  # in an operation, or between two
-            line.send(kind="lost")
-        for _ in range(2):
-            with pytest.raises(pccl.TooFewPeers):
-                comm.all_reduce(np.ones(1000, np.float32))
-        line.send(kind="alone", world_size=comm.group_world_size)
-
-
-def test_the_last_one_gets_too_few_peers(tmp_path: Path) -> None:
-    with Run(tmp_path) as run:
-        peers = [run.peer(left_alone) for _ in range(2)]
-        for peer in peers:
-            run.expect(peer, "ready")
-        peers[0].kill()
-        run.expect(peers[1], "lost")
-        assert run.expect(peers[1], "alone")["world_size"] == 1
-        assert run.ended(peers[1]) == 0
-
-
-def stopped_and_back(line: Line, address: str) -> None:
-    """Reduces until it or another is lost; who is expelled joins again, who is not admits it."""
+def stopped(line: Line, address: str) -> None:
+    """Rank 1 is stopped while the others wait for it, expelled, and joins again."""
     comm = join(address, 3)
-    line.send(kind="ready")
+    comm.barrier()
+    victim = comm.rank == 1
     x = np.ones(1000, np.float32)
-    try:
-        while True:
-            comm.all_reduce(x)
-    except pccl.PeerLost:
-        assert comm.all_reduce(x).world_size == 2
-        line.send(kind="lost")
-    except pccl.Expelled:
-        with pytest.raises(pccl.Expelled):
-            comm.all_reduce(x)
+    handle = None if victim else comm.all_reduce_async(x)
+    line.send(kind="ready", victim=victim)
+    if handle is None:
+        line.receive()
+        for _ in range(2):
+            with pytest.raises(pccl.Expelled):
+                comm.all_reduce(x)
         line.send(kind="expelled")
         comm.close()
         comm = pccl.Communicator(address)
         comm.connect()
+    else:
+        with pytest.raises(pccl.PeerLost):
+            handle.wait()
+        assert comm.all_reduce(x).world_size == 2
+        line.send(kind="lost")
+        line.receive()
     while comm.group_world_size < 3:
         if comm.are_peers_pending():
             comm.update_topology()
-    assert comm.all_reduce(np.ones(1000, np.float32)).world_size == 3
+    y = np.ones(1000, np.float32)
+    assert comm.all_reduce(y).world_size == 3
+    assert (y == 3).all()
     line.send(kind="three")
     comm.barrier()
     comm.close()
@@ -238,17 +253,18 @@ def stopped_and_back(line: Line, address: str) -> None:
 
 def test_a_stopped_peer_is_expelled_and_may_come_back(tmp_path: Path) -> None:
     with Run(tmp_path) as run:
-        peers = [run.peer(stopped_and_back) for _ in range(3)]
-        for peer in peers:
-            run.expect(peer, "ready")
-        peers[1].kill(signal.SIGSTOP)
-        for peer in (peers[0], peers[2]):
+        victim, others = roles(run, [run.peer(stopped) for _ in range(3)])
+        victim.kill(signal.SIGSTOP)
+        for peer in others:
             run.expect(peer, "lost")
-        peers[1].kill(signal.SIGCONT)
-        run.expect(peers[1], "expelled")
-        for peer in peers:
+        victim.kill(signal.SIGCONT)
+        victim.tell(kind="go")
+        run.expect(victim, "expelled")
+        for peer in others:
+            peer.tell(kind="go")
+        for peer in (victim, *others):
             run.expect(peer, "three")
-        assert [run.ended(peer) for peer in peers] == [0, 0, 0]
+        assert [run.ended(peer) for peer in (victim, *others)] == [0, 0, 0]
 
 
 # ---------------------------------------------------------------------------------------------- mismatch
