@@ -228,7 +228,9 @@ typedef enum pccl_event_kind {
                                `peer` is the suspect where there is one (all zero: none) */
     PCCL_EVENT_SUSPECT = 2, /* a link broke while no operation needed it: `peer`, `text` */
     PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks` */
-    PCCL_EVENT_DONE = 4     /* an operation started with PCCL_NOTIFY has ended: `token` */
+    PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
+    PCCL_EVENT_REFUSED = 5  /* connections came that are not of this run; `token` says how many since the start. At most
+                               one such event in ten seconds: for a log line */
 } pccl_event_kind;
 
 enum { PCCL_EVENT_RANKS = 8 };

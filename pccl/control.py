@@ -289,6 +289,8 @@ class Control:
         while (event := self.engine.next_event()) is not None:
             if event.kind == _native.constants.PCCL_EVENT_DONE:
                 self._flights.ended(event.token)
+            elif event.kind == _native.constants.PCCL_EVENT_REFUSED:
+                logger.warning("%s", event.text)
             else:
                 self._perform(self._noticed(event))
 

@@ -162,7 +162,8 @@ struct pccl__transport_ops {
 struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
-    bool ready; /* transport progress has something to do */
+    bool ready;       /* transport progress has something to do */
+    uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, scans, silence */
 };
 
 /* Helpers that all transports share (channel.c). */

@@ -40,7 +40,6 @@ struct tcp_transport {
     uint64_t resume_ns;    /* out of descriptors: when to accept again; 0: accepting */
     struct list strangers; /* connections that have not greeted yet, oldest first */
     uint32_t strangers_count;
-    uint64_t refused; /* since the start: garbage, wrong secrets, silence */
 };
 
 struct tcp_channel {

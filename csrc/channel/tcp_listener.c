@@ -54,7 +54,7 @@ static void stranger_free(struct stranger *stranger, bool keep) {
 }
 
 static void refuse(struct stranger *stranger) {
-    stranger->transport->refused++;
+    stranger->transport->base.refused++;
     stranger_free(stranger, false);
 }
 

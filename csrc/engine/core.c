@@ -11,7 +11,10 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-enum { PASSES_MAX = 16 }; /* of one progress; then the caller may look at the clock */
+enum {
+    PASSES_MAX = 16, /* of one progress; then the caller may look at the clock */
+    REFUSED_EVERY_MS = 10000
+};
 
 /* ---------------------------------------------------------------- operations */
 
@@ -279,10 +282,22 @@ static bool run_once(struct pccl__core *core) {
     return any;
 }
 
+/* A scan or a flood gives one event in a while, not one per connection. */
+static void tell_refused(struct pccl__core *core) {
+    if (core->transport->refused == core->refused_told || core->now_ns < core->next_refused_ns) return;
+    core->refused_told = core->transport->refused;
+    core->next_refused_ns = core->now_ns + REFUSED_EVERY_MS * NS_PER_MS;
+    pccl_event event = {.kind = PCCL_EVENT_REFUSED, .reason = PCCL_PROTOCOL, .token = core->refused_told};
+    snprintf(event.text, sizeof event.text, "%llu connections so far that are not of this run were closed",
+             (unsigned long long)core->refused_told);
+    pccl__events_add(&core->events, &event);
+}
+
 void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) {
     core->now_ns = now_ns;
     for (int pass = 0; pass < PASSES_MAX && run_once(core); pass++) check_links(core);
     pccl__core_check_stalls(core);
+    tell_refused(core);
 }
 
 uint64_t pccl__core_deadline(const struct pccl__core *core) {

@@ -62,6 +62,7 @@ struct pccl__core {
     uint32_t open_calls; /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
     uint64_t next_stall_check_ns;
+    uint64_t refused_told, next_refused_ns;
     uint64_t early_abort; /* an epoch that others froze before we installed it */
     bool frozen;
     pccl_status halted;  /* PCCL_OK: not */

@@ -3,11 +3,14 @@
  * engine_test.c - engines over real TCP, through pccl.h alone: several peers in one process, a thread each. What the
  * single-threaded core cannot show: locks, hand-over between callers and the background thread, events, descriptors.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "pccl.h"
@@ -279,6 +282,27 @@ static void test_refusals(void) {
     destroy(&w, 1);
 }
 
+/* A stranger that sends garbage disturbs nobody and is told once. */
+static void test_strangers(void) {
+    struct world w;
+    make(&w, 2, 1);
+    for (int i = 0; i < 20; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                      .sin_port = htons(w.members[0].port)};
+        static const char garbage[400] = "GET / HTTP/1.1\r\n";
+        EXPECT(connect(fd, (struct sockaddr *)&address, sizeof address) == 0, "connect");
+        EXPECT(send(fd, garbage, sizeof garbage, MSG_NOSIGNAL) > 0 || i > 0, "send");
+        close(fd);
+    }
+    pccl_event event;
+    wait_for_event(w.engine[0], PCCL_EVENT_REFUSED, &event);
+    EXPECT(event.token >= 1, "counted");
+    together(&w, 2, reduce_big);
+    while (pccl_engine_next_event(w.engine[0], &event)) EXPECT(event.kind != PCCL_EVENT_REFUSED, "told twice");
+    destroy(&w, 2);
+}
+
 int main(void) {
     int descriptors = open_descriptors();
     test_results(2, 1);
@@ -288,6 +312,7 @@ int main(void) {
     test_state();
     test_state_stop();
     test_refusals();
+    test_strangers();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
 }
