@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pccl.errors import Status
-from pccl.messages import HasStarted, Message, OperationName, Stalled, Started, Vote, VoteResult, clip
+from pccl.messages import HasStarted, Message, OperationName, Probe, Stalled, Started, Vote, VoteResult, clip
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.roster import Group, Peer, Phase, Roster
 from pccl.protocol.types import (
@@ -35,11 +35,15 @@ from pccl.protocol.votes import Open, VoteBox
 
 @dataclass(slots=True)
 class Resolution:
-    """A complete vote of the run that changes `groups`: all of them are gathered before any of them changes."""
+    """A complete vote of the run that changes something. First the newcomers must show that they live (`nonces` are the
+    probes without an answer, `until` is when they have to be here), then all `groups` are gathered, and only then any
+    of them changes."""
 
     kind: VoteKind
-    groups: list[int]
     admitting: list[PeerId]
+    nonces: dict[PeerId, int]
+    until: int
+    groups: list[int] | None = None
 
 
 class JointCalls:
@@ -52,8 +56,9 @@ class JointCalls:
         draw: Callable[[], int],
         sync: SyncFactory,
         fault: Callable[[PeerId, str, int], None],
+        probe_limit_ms: int,
     ) -> None:
-        self._roster, self._epochs = roster, epochs
+        self._roster, self._epochs, self._probe_limit_ms = roster, epochs, probe_limit_ms
         self._draw, self._sync_factory, self._fault = draw, sync, fault
         self._votes = VoteBox()
         self._resolution: Resolution | None = None
@@ -76,7 +81,7 @@ class JointCalls:
         if not self._roster.accepted:
             self._resolution = None
         elif self._resolution is not None:
-            self._complete_resolution(self._resolution, now)
+            self._advance(self._resolution, now)
         elif self._votes.run_count() == self._roster.accepted:
             self._resolve(now)
         for number in self._votes.voted_groups():
@@ -86,7 +91,23 @@ class JointCalls:
 
     def holds(self, number: int) -> bool:
         """Whether group `number` changes together with others, when a vote is resolved."""
-        return self._resolution is not None and number in self._resolution.groups
+        return self._resolution is not None and number in (self._resolution.groups or ())
+
+    def probed(self, peer: PeerId, nonce: int) -> None:
+        """`peer` answered a probe: if it is to be admitted, it lives."""
+        if self._resolution is not None and self._resolution.nonces.get(peer) == nonce:
+            del self._resolution.nonces[peer]
+            self._roster.dirty = True
+
+    def unreachable(self, peer: PeerId) -> None:
+        """`peer` lost its connection: it cannot be admitted by this vote."""
+        if self._resolution is not None and self._resolution.nonces.pop(peer, None) is not None:
+            self._resolution.admitting.remove(peer)
+            self._roster.dirty = True
+
+    def deadline(self) -> int | None:
+        """When newcomers that have not answered are left out."""
+        return self._resolution.until if self._resolution is not None and self._resolution.nonces else None
 
     def explain(self) -> list[str]:
         lines: list[str] = []
@@ -168,8 +189,9 @@ class JointCalls:
             f"rank {group.rank(entry.id)} called {CALL_NAMES[vote.kind]} while rank {group.rank(stuck)} waits in "
             f"operation (tag {operation.tag}, sequence {operation.sequence}) that needs it"
         )
-        self._fail_votes(vote, text)
+        # The freeze goes out first: what a voter calls next must not meet the operation that this ends.
         self._epochs.gather(group, now).cause = (Status.CALL_MISMATCH, text)
+        self._fail_votes(vote, text)
 
     def state_message(self, entry: Peer, message: Message, now: int) -> None:
         group = self._roster.groups[entry.group]
@@ -180,35 +202,56 @@ class JointCalls:
 
     def _resolve(self, now: int) -> None:
         """Every accepted peer has called the same joint call of the run."""
-        kind, groups = self._votes.run_votes()[0].kind, self._roster.groups
-        admitting: list[PeerId] = []
-        if kind is VoteKind.OPTIMIZE_TOPOLOGY:
-            changing = [it for it, group in groups.items() if self._epochs.ring(group.members, now) != group.view.ring]
-        elif kind is VoteKind.UPDATE_TOPOLOGY:
-            admitting = list(self._roster.pending)
-            wanted = {self._roster.pending[peer].group: True for peer in admitting}
-            changing = [number for number in groups if number in wanted]
-        else:
-            self._answer_run(bool(self._roster.pending))
+        kind, pending = self._votes.run_votes()[0].kind, self._roster.pending
+        if kind is VoteKind.ARE_PEERS_PENDING:
+            self._answer_run(bool(pending))
             return
-        if not changing and not admitting:
-            self._answer_run(False)
-            return
-        self._resolution = Resolution(kind, changing, admitting)
-        for number in changing:
-            gathering = self._epochs.gather(groups[number], now)
-            gathering.cause = gathering.cause or (Status.PEER_LOST, f"{CALL_NAMES[kind]} made a new epoch")
+        admitting = [peer for peer, it in pending.items() if it.known] if kind is VoteKind.UPDATE_TOPOLOGY else []
+        # Who died in silence while it waited must not become a member that everybody waits for (G7).
+        nonces = {peer: self._draw() | 1 for peer in admitting}
+        self._resolution = Resolution(kind, admitting, nonces, now + self._probe_limit_ms)
+        for peer, nonce in nonces.items():
+            self._roster.send(peer, Probe(nonce))
         self._roster.dirty = True
 
-    def _complete_resolution(self, resolution: Resolution, now: int) -> None:
-        """Changes all groups of a vote at once, as soon as the last of them is gathered."""
-        groups = [number for number in resolution.groups if number in self._roster.groups]
-        if not all(self._epochs.gathered(self._roster.groups[number]) for number in groups):
+    def _advance(self, resolution: Resolution, now: int) -> None:
+        if resolution.nonces and now < resolution.until:
             return
+        if resolution.groups is None:
+            self._gather_for(resolution, now)
+        elif all(self._epochs.gathered(it) for it in self._existing(resolution.groups)):
+            self._complete(resolution, now)
+
+    def _existing(self, numbers: Sequence[int]) -> list[Group]:
+        return [self._roster.groups[number] for number in numbers if number in self._roster.groups]
+
+    def _gather_for(self, resolution: Resolution, now: int) -> None:
+        """The newcomers are known: stops the groups that change, if any does."""
+        groups, pending = self._roster.groups, self._roster.pending
+        resolution.admitting = [it for it in resolution.admitting if it in pending and it not in resolution.nonces]
+        resolution.nonces = {}
+        if resolution.kind is VoteKind.OPTIMIZE_TOPOLOGY:
+            changing = [it for it, group in groups.items() if self._epochs.ring(group.members, now) != group.view.ring]
+        else:
+            wanted = {pending[peer].group: True for peer in resolution.admitting}
+            changing = [number for number in groups if number in wanted]
+        if not changing and not resolution.admitting:
+            self._resolution = None
+            self._answer_run(False)
+            return
+        resolution.groups = changing
+        for number in changing:
+            gathering = self._epochs.gather(groups[number], now)
+            gathering.cause = gathering.cause or (Status.PEER_LOST, f"{CALL_NAMES[resolution.kind]} made a new epoch")
+        self._roster.dirty = True
+
+    def _complete(self, resolution: Resolution, now: int) -> None:
+        """Changes all groups of a vote at once: the last of them is gathered."""
         self._resolution = None
+        numbers = [group.view.group for group in self._existing(resolution.groups or ())]
         admitting = [peer for peer in resolution.admitting if peer in self._roster.pending]
         answers = [Answer(vote.peer, vote.call, flag=True) for vote in self._votes.run_votes()]
-        self._epochs.change(groups, admitting, answers, now)
+        self._epochs.change(numbers, admitting, answers, now)
         self._tell_answers(answers)
 
     def _answer_run(self, flag: bool) -> None:

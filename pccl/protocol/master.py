@@ -86,7 +86,9 @@ class MasterProtocol:
         self._suspicions = Suspicions(self._limits)
         self._links = LinkFaults(self._limits)
         self._epochs = Epochs(self._roster, self._suspicions, self._links)
-        self._joint = JointCalls(self._roster, self._epochs, draw, sync, self._fault)
+        self._joint = JointCalls(
+            self._roster, self._epochs, draw, sync, self._fault, probe_limit_ms=self._limits.heartbeat_ms
+        )
         self._tick_ms = max(1, self._limits.heartbeat_limit_ms // TICKS_PER_LIMIT)
         self._last_tick = 0
         self._sweep_at: int | None = None
@@ -164,6 +166,7 @@ class MasterProtocol:
         if entry is None or not entry.known:
             return []
         entry.known = False
+        self._joint.unreachable(peer)
         accusations = self._suspicions.accusations(peer)
         if accusations:
             self._lose(entry, Event.LOST, f"was lost: {accusations[0].text}", now)
@@ -187,11 +190,14 @@ class MasterProtocol:
                     self._roster.send(entry.id, Probe(0))
         for suspect, nonce in self._suspicions.due(now):
             self._roster.send(suspect, Probe(nonce))
+        if (until := self._joint.deadline()) is not None and now >= until:
+            self._roster.dirty = True
         return self._settle(now)
 
     def deadline(self) -> int | None:
         """When `timed_out` wants to be called next; earlier calls do no harm."""
-        times = [self._last_tick + self._tick_ms, self._sweep_at, self._suspicions.deadline()]
+        tick = self._last_tick + self._tick_ms
+        times = [tick, self._sweep_at, self._suspicions.deadline(), self._joint.deadline()]
         return min(time for time in times if time is not None)
 
     def explain(self) -> str:
@@ -356,6 +362,7 @@ class MasterProtocol:
             self._lose(entry, Event.LOST, f"was lost: {text}", now)
 
     def _probe_reply(self, entry: Peer, message: ProbeReply, now: int) -> None:
+        self._joint.probed(entry.id, message.nonce)
         for accusation in self._suspicions.answered(entry.id, message.nonce):
             self._roster.dirty = True
             group = self._roster.groups[entry.group]
@@ -421,6 +428,7 @@ class MasterProtocol:
         """A peer that was never accepted goes: that is nobody else's business (G7)."""
         del self._roster.peers[entry.id]
         self._roster.pending.pop(entry.id, None)
+        self._joint.unreachable(entry.id)
         self._roster.drop(entry.id)
 
     def _tick(self, now: int) -> None:

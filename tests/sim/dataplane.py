@@ -131,6 +131,9 @@ class Engine:
 
     def _frame(self, source: PeerId, frame: tuple[Any, ...]) -> None:
         kind, epoch, name, key = frame[:4]
+        if epoch != self.epoch:
+            self._violation(f"a frame of epoch {epoch} got into epoch {self.epoch}")
+            return
         operation = self._operations.get(name)
         if operation is None:
             self._unread.setdefault(name, []).append((source, frame))

@@ -103,6 +103,35 @@ def test_a_voter_that_is_lost_is_not_waited_for() -> None:
     assert isinstance(_end(bench, "b"), Resolve)
 
 
+def test_a_newcomer_that_died_in_silence_is_not_admitted_and_holds_up_nobody_for_long() -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.join("b")
+    bench.join("c")
+    bench.run()
+    bench.peer("b").deaf = True
+    bench.vote("a", UPDATE)
+    bench.run()
+    assert _end(bench, "a") is None
+    bench.wait(1_000)
+    assert isinstance(_end(bench, "a"), Resolve)
+    assert [member.id for member in _view(bench, "a").members] == [identity("a"), identity("c")]
+
+
+def test_a_call_whose_only_newcomer_is_dead_changes_nothing() -> None:
+    bench = Bench()
+    bench.together("a")
+    bench.join("b")
+    bench.run()
+    bench.kill("b")
+    bench.vote("a", UPDATE)
+    bench.run()
+    end = _end(bench, "a")
+    assert isinstance(end, Resolve)
+    assert not end.flag
+    assert _view(bench, "a").epoch == 1
+
+
 def test_a_newcomer_that_dies_during_its_admission_is_left_out() -> None:
     bench = Bench()
     bench.together("a", "b")

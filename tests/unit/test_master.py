@@ -323,6 +323,7 @@ def test_a_suspect_that_the_router_still_believes_in_is_probed_until_it_is_gone(
     bench = Bench()
     bench.together("a", "b")
     bench.peer("b").deaf = True
+    bench.lines.clear()
     bench.suspect("a", "b")
     bench.run()
     bench.wait(60, beat=False)

@@ -18,7 +18,8 @@ from tests.sim.world import FAULTS, HARMLESS, World
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(FIRST_SEED, FIRST_SEED + 50)
-MUTANT_SEEDS = range(FIRST_SEED, FIRST_SEED + 200)
+MUTANT_SEEDS = range(FIRST_SEED, FIRST_SEED + 400)
+MUTANT_FAULTS = ("crash", "control_break", "data_break", "master_crash", "pause", "data_partition")
 
 REGRESSIONS: tuple[int, ...] = ()
 """Seeds that ever failed."""
@@ -54,7 +55,7 @@ def test_no_healthy_group_notices_newcomers_that_die() -> None:
 
 def _found(**classes: type) -> list[str]:
     for seed in MUTANT_SEEDS:
-        violations = World(seed, **classes).run()  # type: ignore[arg-type]
+        violations = World(seed, faults=MUTANT_FAULTS, **classes).run()  # type: ignore[arg-type]
         if violations:
             return violations
     return []
