@@ -36,8 +36,8 @@ from pccl.protocol.votes import Open, VoteBox
 @dataclass(slots=True)
 class Resolution:
     """A complete vote of the run that changes something. First the newcomers must show that they live (`nonces` are the
-    probes without an answer, `until` is when they have to be here), then all `groups` are gathered, and only then any
-    of them changes."""
+    probes without an answer, `until` is when they must be here), then all `groups` are gathered, and only then any of
+    them changes."""
 
     kind: VoteKind
     admitting: list[PeerId]
@@ -117,6 +117,9 @@ class JointCalls:
             peers = self._roster.peers.values()
             absent = [it.name for it in peers if it.phase is Phase.ACCEPTED and it.id not in voted]
             lines.append(f"{CALL_NAMES[run[0].kind]}: waiting for {', '.join(absent) or 'the new views'}")
+        if self._resolution is not None and self._resolution.nonces:
+            names = [self._roster.peers[peer].name for peer in self._resolution.nonces]
+            lines.append(f"newcomers that have not answered: {', '.join(names)}")
         for number, group in self._roster.groups.items():
             voted = {vote.peer: True for vote in self._votes.group_votes(number)}
             if group.sync is not None:

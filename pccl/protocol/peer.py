@@ -129,7 +129,7 @@ class PeerProtocol:
         self._rank = -1
         self._census = Census(0, 0, 0)
         self._endpoint: Register | None = None
-        self._opening = False
+        self._run_secret = b""
         self._connected = False
         self._welcomed = False
         self._heard = 0
@@ -362,6 +362,9 @@ class PeerProtocol:
         """The master knows this connection. Now say again whatever has no answer yet."""
         if message.version != PROTOCOL_VERSION:
             return self._master_fault(f"Welcome of protocol version {message.version}", now)
+        if self._run_secret not in (b"", message.run_secret):
+            text = "another run is at the master's address: it was started without the journal of this one"
+            return self._halt(Status.MASTER_LOST, text, now)
         self._heartbeat_ms = message.heartbeat_ms
         self._silence_ms = message.heartbeat_limit_ms
         self._redial_at = now + self._silence_ms
@@ -369,10 +372,8 @@ class PeerProtocol:
         self._welcomed = True
         self._beat_at = now + self._heartbeat_ms
         if self._endpoint is None:
-            if self._opening:
-                return []
-            self._opening = True
-            return [OpenDataPlane(message.run_secret)]
+            opening, self._run_secret = bool(self._run_secret), message.run_secret
+            return [] if opening else [OpenDataPlane(message.run_secret)]
         repeated = [
             self._endpoint,
             self._report,

@@ -43,7 +43,13 @@ CALL_NAMES: dict[VoteKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The master's patience, in milliseconds. `link_failures` is a count within `link_window_ms`."""
+    """The master's patience, in milliseconds.
+
+    `heartbeat_ms`: how often peers say that they live; also how long a newcomer may take to answer before admission.
+    `heartbeat_limit_ms`: a silent peer is lost. `probe_ms`: a suspect is probed again. `report_limit_ms`: a member that
+    has not reported its frozen operations has to go. `link_failures` (a count) within `link_window_ms`: a link is given
+    up, and with it one of its ends.
+    """
 
     heartbeat_ms: int = 1_000
     heartbeat_limit_ms: int = 5_000
@@ -74,7 +80,6 @@ class Event(str, Enum):
     FROZEN = "frozen"
     VIEW = "view"
     VOTE = "vote"
-    STALLED = "stalled"
     CENSUS = "census"
     MASTER = "master"
     CONFLICT = "conflict"
@@ -331,7 +336,7 @@ after all members of the group are lost."""
 
 
 class PeerSync(Protocol):
-    """The peer's half. PeerProtocol calls `voted` when it sends a SYNC vote (again), `received` for messages of
+    """The peer's half. PeerProtocol calls `voted` when it sends a SYNC vote, `received` for messages of
     STATE_MESSAGES, `event` for what the shell reports with `PeerProtocol.state_event`, `reregistered` after a renewed
     control connection, and `ended` when the vote has its answer or the peer halts (stop serving, drop what was
     fetched). `view` comes after each installed view."""

@@ -113,6 +113,8 @@ def test_a_newcomer_that_died_in_silence_is_not_admitted_and_holds_up_nobody_for
     bench.vote("a", UPDATE)
     bench.run()
     assert _end(bench, "a") is None
+    assert bench.master is not None
+    assert f"newcomers that have not answered: peer {identity('b').hex()[:8]}" in bench.master.explain()
     bench.wait(1_000)
     assert isinstance(_end(bench, "a"), Resolve)
     assert [member.id for member in _view(bench, "a").members] == [identity("a"), identity("c")]

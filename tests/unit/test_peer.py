@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -130,6 +131,14 @@ def test_a_second_welcome_opens_no_second_data_plane() -> None:
     assert peer.received(_welcome(), 0) == []
     peer.opened("10.0.0.2", 2, 2, 0)
     assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2))]
+
+
+def test_another_run_at_the_same_address_is_not_joined_with_the_old_runs_data_plane() -> None:
+    peer = _joining()
+    outputs = peer.received(dataclasses.replace(_welcome(), run_secret=b"z" * 16), 0)
+    assert isinstance(outputs[0], Halt)
+    assert outputs[0].status is Status.MASTER_LOST
+    assert "another run" in outputs[0].text
 
 
 @pytest.mark.parametrize(

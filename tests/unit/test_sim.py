@@ -21,7 +21,7 @@ SEEDS = range(FIRST_SEED, FIRST_SEED + 50)
 MUTANT_SEEDS = range(FIRST_SEED, FIRST_SEED + 400)
 MUTANT_FAULTS = ("crash", "control_break", "data_break", "master_crash", "pause", "data_partition")
 
-REGRESSIONS: tuple[int, ...] = ()
+REGRESSIONS: tuple[int, ...] = (599, 1283, 4620)
 """Seeds that ever failed."""
 
 
