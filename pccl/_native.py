@@ -79,6 +79,7 @@ class EngineOptions:
     run_secret: bytes
     listen_address: str
     listen_port: int = 0
+    host_id: int = 0
     stripes: int = 0
     min_world_size: int = 0
     connect_timeout_ms: int = 0
@@ -142,6 +143,7 @@ class Engine:
         """Opens the listening port. Raises InvalidArgument or SystemFailure (the port is taken)."""
         raw = ffi.new("pccl_options *")
         raw.id.bytes = options.peer
+        raw.host_id = options.host_id
         raw.run_secret = options.run_secret
         listen_address = ffi.new("char[]", options.listen_address.encode())
         raw.listen_address = listen_address

@@ -22,7 +22,7 @@ from pccl._native import Engine, ReduceInfo
 from pccl.control import Control, ControlOptions
 from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
 from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
-from pccl.errors import Closed, InvalidArgument
+from pccl.errors import Closed, InvalidArgument, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import VoteKind
@@ -121,7 +121,10 @@ class Communicator:
         options = self._options
         if n_attempts is not None:
             options = replace(options, connect_timeout_ms=1000 * whole("n_attempts", n_attempts, 1, 86_400))
-        control = Control(options, self._flights)
+        try:
+            control = Control(options, self._flights)
+        except OSError as failure:
+            raise SystemFailure(f"no descriptors for another communicator: {failure}") from None
         _alive.add(control)
         try:
             control.start().result()

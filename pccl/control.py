@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import uvloop
 
-from pccl import _native, messages, reach, system
-from pccl._native import Engine, EngineOptions
+from pccl import messages, reach, system
+from pccl._native import Engine, EngineOptions, Event, constants
 from pccl.addresses import HostPort
 from pccl.errors import Closed, PCCLError, ProtocolError, Status, error_for
 from pccl.handle import Flights
@@ -120,6 +120,7 @@ class Control:
         self.engine: Engine | None = None
         self.view: View | None = None
         self.rank = -1
+        self._host_id = system.host_id()
         self._master: HostPort | None = None
         self._listen_address = ""
         self._link: DealerLink | None = None
@@ -203,10 +204,12 @@ class Control:
         asyncio.set_event_loop(self._loop)
         self._loop.set_exception_handler(self._fail)
         joining = self._loop.create_task(self._join())
+        joining.add_done_callback(self._joined)
         try:
             self._loop.run_forever()
         finally:
             joining.cancel()
+            self._loop.run_until_complete(asyncio.wait([joining]))
             if self.engine is not None:
                 self._loop.remove_reader(self.engine.event_fd)
             if self._link is not None:
@@ -218,6 +221,10 @@ class Control:
                 self._calls.clear()
             for call in calls:
                 call.put(Closed(f"the communicator is {self._ended}"))
+
+    def _joined(self, joining: asyncio.Task[None]) -> None:
+        if not joining.cancelled() and joining.exception() is not None:
+            self._fail(self._loop, {"exception": joining.exception()})
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """A callback raised: nothing that follows would be safe."""
@@ -287,26 +294,28 @@ class Control:
     def _engine_events(self) -> None:
         assert self.engine is not None
         while (event := self.engine.next_event()) is not None:
-            if event.kind == _native.constants.PCCL_EVENT_DONE:
+            if event.kind == constants.PCCL_EVENT_DONE:
                 self._flights.ended(event.token)
-            elif event.kind == _native.constants.PCCL_EVENT_REFUSED:
-                logger.warning("%s", event.text)
-            else:
-                self._perform(self._noticed(event))
+            elif event.kind == constants.PCCL_EVENT_FROZEN:
+                self._perform(self._frozen(event))
+            elif event.kind == constants.PCCL_EVENT_SUSPECT:
+                suspect = event.peer
+                self._perform(self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now()))
+            elif event.kind == constants.PCCL_EVENT_STALLED:
+                name = messages.OperationName(event.tag, event.sequence)
+                stalled = self._protocol.engine_stalled(event.epoch, name, event.waited_ms, event.ranks, _now())
+                self._perform(stalled)
+            elif event.kind == constants.PCCL_EVENT_REFUSED:
+                logger.warning("refused %d connections that are not of this run", event.token)
 
-    def _noticed(self, event: _native.Event) -> list[PeerOutput]:
+    def _frozen(self, event: Event) -> list[PeerOutput]:
+        assert self.engine is not None
+        try:
+            lines = self.engine.report(event.epoch)
+        except PCCLError:  # a later view has ended that epoch meanwhile
+            return []
         suspect = event.peer if any(event.peer) else NOBODY
-        if event.kind == _native.constants.PCCL_EVENT_FROZEN:
-            assert self.engine is not None
-            try:
-                lines = self.engine.report(event.epoch)
-            except PCCLError:  # a later view has ended that epoch meanwhile
-                return []
-            return self._protocol.engine_frozen(event.epoch, suspect, event.reason, event.text, lines, _now())
-        if event.kind == _native.constants.PCCL_EVENT_SUSPECT:
-            return self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now())
-        name = messages.OperationName(event.tag, event.sequence)
-        return self._protocol.engine_stalled(event.epoch, name, event.waited_ms, event.ranks, _now())
+        return self._protocol.engine_frozen(event.epoch, suspect, event.reason, event.text, lines, _now())
 
     # ------------------------------------------------------------ what comes out of it
 
@@ -368,6 +377,7 @@ class Control:
                     run_secret=output.run_secret,
                     listen_address=self._listen_address,
                     listen_port=advertise.port if advertise is not None else 0,
+                    host_id=self._host_id,
                     stripes=options.stripes,
                     min_world_size=options.min_world_size,
                     connect_timeout_ms=options.link_timeout_ms,
@@ -380,7 +390,7 @@ class Control:
             return []
         self._loop.add_reader(self.engine.event_fd, self._engine_events)
         address = advertise.host if advertise is not None else self._listen_address
-        return self._protocol.opened(address, self.engine.port, system.host_id(), _now())
+        return self._protocol.opened(address, self.engine.port, self._host_id, _now())
 
     def _install(self, output: Install) -> list[PeerOutput]:
         assert self.engine is not None
