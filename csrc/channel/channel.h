@@ -163,7 +163,7 @@ struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
     bool ready;       /* transport progress has something to do */
-    uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, scans, silence */
+    uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */
 };
 
 /* Helpers that all transports share (channel.c). */

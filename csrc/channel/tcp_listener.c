@@ -152,6 +152,10 @@ static void run_stranger(struct stranger *stranger, uint64_t now_ns) {
     ssize_t got =
         recv(stranger->fd, stranger->greeting + stranger->bytes, TCP_HELLO_BYTES - stranger->bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (got <= 0 && stranger->bytes == 0) { /* said nothing: also a member that gave up its dial for ours */
+        stranger_free(stranger, false);
+        return;
+    }
     if (got <= 0) {
         refuse(stranger);
         return;
