@@ -58,25 +58,25 @@ static void learn_spin(struct pccl_engine *engine, bool useful) {
     engine->spin_ns = useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
 }
 
-/* Sleeps until something is ready, with a spin before. */
-static void next_event(struct pccl_engine *engine, uint64_t limit_ns) {
+/* Sleeps until something is ready, with a spin before. Whatever a turn did may have ended the operation (a wake-up that
+ * it consumed announced just that), so nobody sleeps without looking again. */
+static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t limit_ns) {
     uint64_t now = clock_now_ns(), spin = spin_time(engine), spin_until = now + spin;
     while (spin > 0 && now < spin_until && now < limit_ns) {
-        if (turn(engine, 0) > 0) {
-            learn_spin(engine, true);
-            return;
-        }
+        bool useful = turn(engine, 0) > 0;
+        if (useful) learn_spin(engine, true);
+        if (useful || op->ended) return;
         now = clock_now_ns();
     }
     if (spin > 0) learn_spin(engine, false);
-    turn(engine, until(limit_ns, now));
+    turn(engine, until(min_u64(limit_ns, pccl__core_deadline(engine->core)), now));
 }
 
 static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     engine->driving = true;
     engine->drives++;
     while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns)
-        next_event(engine, min_u64(deadline_ns, pccl__core_deadline(engine->core)));
+        next_event(engine, op, deadline_ns);
     engine->driving = false;
     if (engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
     else if (pccl__core_busy(engine->core)) pccl__engine_kick(engine);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -282,6 +283,35 @@ static void test_refusals(void) {
     destroy(&w, 1);
 }
 
+/* A view that another thread installs wakes whoever waits, whether it spins, polls or sleeps. */
+static void *wait_for_verdict(void *argument) {
+    struct worker *me = argument;
+    float x = 1;
+    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = 1, .tag = me->thread,
+                      .input = &x, .output = &x};
+    pccl_operation *op;
+    pccl_info info;
+    pccl_error error;
+    EXPECT(pccl_run(me->world->engine[0], &call, -1, &op, &info, &error) == PCCL_PEER_LOST, "%s", error.message);
+    return NULL;
+}
+
+static void test_install_wakes(void) {
+    struct world w;
+    make(&w, 2, 1);
+    for (int round = 0; round < 400; round++) {
+        pthread_t threads[2];
+        struct worker worker[2] = {{&w, 0, 0}, {&w, 0, 1}};
+        uint32_t waiters = 1 + round % 2; /* one alone spins; of two, one sleeps behind the other */
+        for (uint32_t i = 0; i < waiters; i++)
+            EXPECT(pthread_create(&threads[i], NULL, wait_for_verdict, &worker[i]) == 0, "thread");
+        while (pccl_engine_pending(w.engine[0]) < waiters) sched_yield();
+        install(&w, 2, NULL, 0);
+        for (uint32_t i = 0; i < waiters; i++) pthread_join(threads[i], NULL);
+    }
+    destroy(&w, 2);
+}
+
 /* A stranger that sends garbage disturbs nobody and is told once. */
 static void test_strangers(void) {
     struct world w;
@@ -313,6 +343,7 @@ int main(void) {
     test_state_stop();
     test_refusals();
     test_strangers();
+    test_install_wakes();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
 }
