@@ -79,7 +79,13 @@ static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_
         next_event(engine, op, deadline_ns);
     engine->driving = false;
     if (engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
-    else if (pccl__core_busy(engine->core)) pccl__engine_kick(engine);
+}
+
+/* Nobody drives from here on. A parked background thread looks soon by itself, which is late only for operations under
+ * way; one in the poll set knows no timer that came since it went there. */
+static void hand_over(struct pccl_engine *engine) {
+    bool sooner = pccl__core_deadline(engine->core) < engine->background_until_ns;
+    if (engine->background_polls ? sooner : pccl__core_busy(engine->core)) pccl__engine_kick(engine);
 }
 
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
@@ -92,6 +98,7 @@ void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, ui
         timed_wait(&engine->ended, &engine->mutex, deadline_ns);
         engine->sleepers--;
     }
+    if (!engine->driving && engine->sleepers == 0 && !engine->forked) hand_over(engine);
 }
 
 void pccl__engine_kick(struct pccl_engine *engine) {
@@ -127,7 +134,8 @@ void *pccl__engine_main(void *argument) {
             seen = engine->drives;
             continue;
         }
-        turn(engine, until(pccl__core_deadline(engine->core), clock_now_ns()));
+        engine->background_until_ns = pccl__core_deadline(engine->core);
+        turn(engine, until(engine->background_until_ns, clock_now_ns()));
     }
     pthread_mutex_unlock(&engine->mutex);
     return NULL;

@@ -36,6 +36,7 @@ struct pccl_engine {
     uint32_t sleepers;      /* callers on `ended` */
     uint64_t drives;        /* counts callers' turns */
     bool background_polls;  /* the background thread is in the poll set, or about to be */
+    uint64_t background_until_ns; /* ... and looks at the core's timers no later than this */
     bool stopping, forked;
     uint32_t cores;         /* this process may run on */
     uint64_t spin_ns;       /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
@@ -44,7 +45,8 @@ struct pccl_engine {
 
 /* Under the lock: after anything that may have ended operations or made events. */
 void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before);
-/* Drives or sleeps until the operation has ended or deadline_ns is reached. Called with the lock held. */
+/* Drives or sleeps until the operation has ended or deadline_ns is reached, then sees that what is left under way is
+ * somebody's business. Called with the lock held. */
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *operation, uint64_t deadline_ns);
 /* Work appeared and no caller will wait for it: sees that the background thread polls with the right timeout. */
 void pccl__engine_kick(struct pccl_engine *engine);

@@ -192,7 +192,9 @@ static pccl_status outcome(const pccl_operation *op, pccl_info *info, pccl_error
 }
 
 static uint64_t deadline_after(int64_t timeout_ms) {
-    return timeout_ms < 0 ? NEVER_NS : clock_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+    uint64_t now = clock_now_ns(), ns;
+    if (timeout_ms < 0 || mul_overflows((uint64_t)timeout_ms, NS_PER_MS, &ns) || ns > NEVER_NS - now) return NEVER_NS;
+    return now + ns;
 }
 
 pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error) {
@@ -227,6 +229,9 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
         op->engine = engine;
         pccl__core_progress(engine->core, now);
         pccl__engine_publish(engine, before);
+        /* What somebody else drives for may have ended too, or be due. */
+        bool news = engine->core->ended_count != before || pccl__core_deadline(engine->core) <= now;
+        if (engine->driving && news) pccl__engine_kick(engine);
         pccl__engine_wait(engine, op, deadline_after(timeout_ms));
         status = op->ended ? outcome(op, info, error)
                            : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
@@ -272,7 +277,7 @@ void pccl_state_stop(pccl_engine *engine, uint64_t sync_id) {
     if (!enter(engine)) return;
     uint32_t before = engine->core->ended_count;
     pccl__core_stop_state(engine->core, sync_id);
-    leave(engine, before, false);
+    leave(engine, before, true); /* whoever drives may have waited for a fetch that this ended */
 }
 
 pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region, uint64_t offset,

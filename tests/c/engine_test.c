@@ -333,6 +333,86 @@ static void test_strangers(void) {
     destroy(&w, 2);
 }
 
+/* ---------------------------------------------------------------- who wakes whom */
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* A port whose queue of connections is full: who dials it hears nothing. Its descriptors are fds[0..2]. */
+static uint16_t deaf_port(int fds[3]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    for (int i = 0; i < 3; i++) fds[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
+    EXPECT(bind(fds[0], (struct sockaddr *)&address, bytes) == 0 && listen(fds[0], 0) == 0, "listen");
+    EXPECT(getsockname(fds[0], (struct sockaddr *)&address, &bytes) == 0, "name");
+    for (int i = 1; i < 3; i++) (void)connect(fds[i], (struct sockaddr *)&address, bytes);
+    return ntohs(address.sin_port);
+}
+
+/* pccl_run ends at once and leaves a dial behind that only a timer ends: the background thread, which went to sleep
+ * before there was one, must see to it. */
+static void test_timer_left_behind(void) {
+    int fds[3];
+    pccl_options options = {.connect_timeout_ms = 50, .id = {{1}}};
+    pccl_engine *engine;
+    pccl_error error;
+    pccl_event event;
+    pccl_operation *op;
+    EXPECT(pccl_engine_new(&options, &engine, &error) == PCCL_OK, "%s", error.message);
+    pccl_member members[2] = {{.id = {{1}}, .address = "127.0.0.1", .port = pccl_engine_port(engine)},
+                              {.id = {{2}}, .address = "127.0.0.1", .port = deaf_port(fds)}};
+    pccl_view view = {.epoch = 1, .size = 2, .members = members};
+    EXPECT(pccl_engine_install(engine, &view, &error) == PCCL_OK, "%s", error.message);
+    struct pollfd idle = {.fd = pccl_engine_event_fd(engine), .events = POLLIN};
+    EXPECT(poll(&idle, 1, 20) == 0, "nothing happens in an idle engine");
+    char data[4] = {0};
+    pccl_call call = {.collective = PCCL_BROADCAST, .count = 4, .input = data, .output = data, .flags = PCCL_DEFERRED};
+    EXPECT(pccl_run(engine, &call, -1, &op, NULL, &error) == PCCL_OK, "%s", error.message);
+    wait_for_event(engine, PCCL_EVENT_SUSPECT, &event);
+    EXPECT(event.peer.bytes[0] == 2, "the peer that does not answer");
+    pccl_engine_free(engine);
+    for (int i = 0; i < 3; i++) close(fds[i]);
+}
+
+static void *wait_for_abort(void *op) {
+    pccl_error error;
+    EXPECT(pccl_wait(op, INT64_MAX, NULL, &error) == PCCL_ABORTED, "%s", error.message); /* a limit, if a far one */
+    return NULL;
+}
+
+/* A call that ends an operation wakes the thread that drives for it, though no descriptor and no timer does. */
+static void test_driver_is_told(void) {
+    pccl_options options[2] = {{.stall_ms = 80 * 1000, .id = {{1}}}, {.id = {{2}}}};
+    pccl_engine *engine[2];
+    pccl_member members[2];
+    pccl_error error;
+    for (int i = 0; i < 2; i++) {
+        EXPECT(pccl_engine_new(&options[i], &engine[i], &error) == PCCL_OK, "%s", error.message);
+        members[i] = (pccl_member){.id = options[i].id, .address = "127.0.0.1", .port = pccl_engine_port(engine[i])};
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl_view view = {.epoch = 1, .size = 2, .rank = i, .members = members};
+        EXPECT(pccl_engine_install(engine[i], &view, &error) == PCCL_OK, "%s", error.message);
+    }
+    char target[10];
+    pccl_operation *op;
+    EXPECT(pccl_state_fetch(engine[0], 8, members[1].id, 0, 0, 10, target, 0, &op, &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_wait(op, 100, NULL, &error) == PCCL_PENDING, "nobody serves it");
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, wait_for_abort, op) == 0, "thread");
+    struct pollfd quiet = {.fd = pccl_engine_event_fd(engine[0]), .events = POLLIN};
+    EXPECT(poll(&quiet, 1, 100) == 0, "no event while it waits");
+    double before = now_s();
+    pccl_state_stop(engine[0], 8);
+    pthread_join(thread, NULL);
+    EXPECT(now_s() - before < 10, "the driver slept on for %g s", now_s() - before);
+    pccl_operation_free(op);
+    for (int i = 0; i < 2; i++) pccl_engine_free(engine[i]);
+}
+
 int main(void) {
     int descriptors = open_descriptors();
     test_results(2, 1);
@@ -344,6 +424,8 @@ int main(void) {
     test_refusals();
     test_strangers();
     test_install_wakes();
+    test_timer_left_behind();
+    test_driver_is_told();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
 }
