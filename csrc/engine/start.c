@@ -148,9 +148,20 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
 
 /* ---------------------------------------------------------------- launch */
 
+/* Buffers were judged by the group at the call; one that was queued may meet another, in which ranks and the number of
+ * blocks mean something else. `info` still says which group that was. */
+static bool still_fits(const struct pccl__core *core, const struct pccl_operation *op) {
+    const struct pccl__group *group = &core->group;
+    if (!has_data(op->call.collective) || (op->info.world_size == group->size && op->info.rank == group->rank)) return true;
+    bool blocks = op->call.collective == PCCL_ALL_GATHER || op->call.collective == PCCL_REDUCE_SCATTER;
+    return !blocks && check_buffers(&op->call, group->size, group->rank, NULL) == PCCL_OK;
+}
+
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
+    bool fits = still_fits(core, op);
+    op->info = (pccl_info){.epoch = group->epoch, .world_size = group->size, .rank = group->rank};
     bool stepwise = (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
     if (group->size < core->options.min_world_size) {
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
@@ -158,6 +169,9 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
         pccl__operation_end(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
+    } else if (!fits) {
+        pccl__operation_end(op, PCCL_PEER_LOST, "the group changed to %u members before it began: call again with buffers "
+                            "for rank %u of those", group->size, group->rank);
     } else if (stepwise && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
         pccl__operation_end(op, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
@@ -185,9 +199,6 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
 }
 
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
-    op->info.epoch = core->group.epoch;
-    op->info.world_size = core->group.size;
-    op->info.rank = core->group.rank;
     if (refused(core, op)) return;
     pccl_status status = prepare(core, op);
     if (status != PCCL_OK) {
@@ -225,6 +236,8 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     struct pccl_operation *op = pccl__operation_new(core);
     if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
     op->call = *call;
+    op->info.world_size = core->group.size;
+    op->info.rank = core->group.rank;
     if (!has_data(call->collective)) {
         op->call = (pccl_call){.collective = call->collective, .flags = call->flags & PCCL_NOTIFY, .tag = call->tag,
                                .expected_epoch = call->expected_epoch, .timeout_ms = call->timeout_ms,
