@@ -138,17 +138,19 @@ class MasterNode:
         assert loop is not None
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(self._fail)
-        self._link.start(loop, self._received, self._connection_closed)
         loop.call_soon(self._start)
         try:
             loop.run_forever()
         finally:
-            self._link.stop()
+            self._link.close()
             self._close_journal()
             loop.close()
 
     def _start(self) -> None:
+        assert self._loop is not None
         logger.info("listening on %s", self.address)
+        # Messages may wait in the socket already; they are delivered in a later turn of the loop than this one.
+        self._link.start(self._loop, self._received, self._connection_closed)
         self._perform(self._protocol.start(_now()))
         if self._journal is not None:
             self._journal.rewrite(self._protocol.snapshot())

@@ -27,6 +27,7 @@ QUEUE_MESSAGES = 4096
 _DRAIN_MESSAGES = 256
 """Messages taken in one go before other work of the loop gets its turn."""
 
+_FAREWELL_MS = 200
 _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _HANDSHAKE_MS = 5_000
@@ -141,9 +142,14 @@ class RouterLink:
 
     def __init__(self, listen: HostPort) -> None:
         """Binds to a numeric address; port 0 lets the system choose. Raises OSError (the port is taken)."""
+        self._pump: _Pump | None = None
+        self._monitor: _Pump | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = _socket(self._context, zmq.ROUTER, listen)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
+        # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
+        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
             self._socket.bind(f"tcp://{listen}" if listen.port else f"tcp://{listen}".removesuffix(":0") + ":*")
@@ -177,22 +183,19 @@ class RouterLink:
                 return False
             raise
         finally:
-            self._pump.soon()
+            if self._pump is not None:
+                self._pump.soon()
         return True
 
-    def stop(self) -> None:
-        """Undoes `start`; queued messages get a short time to leave."""
-        self._socket.disable_monitor()
-        self._monitor.stop()
-        self._socket.setsockopt(zmq.LINGER, 200)
-        self._pump.stop()
-        self._context.term()
-
     def close(self) -> None:
-        """For a link that was never started."""
+        """Closes it, started or not; queued messages get a short time to leave."""
         self._socket.disable_monitor()
+        if self._pump is not None and self._monitor is not None:
+            self._monitor.stop()
+            self._socket.setsockopt(zmq.LINGER, _FAREWELL_MS)
+            self._pump.stop()
         self._monitor_socket.close(linger=0)
-        self._socket.close(linger=0)
+        self._socket.close()
         self._context.term()
 
 

@@ -56,7 +56,7 @@ class Bench:
 def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
-    bench.router.stop()
+    bench.router.close()
     bench.loop.close()
 
 
@@ -101,7 +101,7 @@ def test_a_lost_master_is_noticed_and_found_again(bench: Bench) -> None:
     dealer = bench.dealer(address=first.address)
     dealer.send(b"one")
     bench.until(lambda: heard == [b"one"])
-    first.stop()
+    first.close()
     bench.until(lambda: bench.events[-1] == "disconnected")
     second = RouterLink(first.address)
     second.start(bench.loop, lambda peer, data: heard.append(data), lambda: None)
@@ -109,7 +109,7 @@ def test_a_lost_master_is_noticed_and_found_again(bench: Bench) -> None:
     dealer.send(b"two")
     bench.until(lambda: heard == [b"one", b"two"])
     dealer.close(linger_ms=0)
-    second.stop()
+    second.close()
 
 
 def test_redial_makes_a_fresh_connection(bench: Bench) -> None:
@@ -124,7 +124,20 @@ def test_redial_makes_a_fresh_connection(bench: Bench) -> None:
     dealer.close(linger_ms=0)
 
 
-def test_a_full_queue_counts_as_unreachable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_returning_identity_is_heard_while_its_old_connection_lives(bench: Bench) -> None:
+    old = bench.dealer()
+    old.send(b"old")
+    bench.until(lambda: bool(bench.heard))
+    new = bench.dealer()
+    new.send(b"new")
+    bench.until(lambda: (PEER, b"new") in bench.heard)
+    assert bench.router.send(PEER, b"for the new one")
+    bench.until(lambda: bench.answers == [b"for the new one"])
+    old.close(linger_ms=0)
+    new.close(linger_ms=0)
+
+
+def test_a_full_queue_counts_as_unreachable(bench: Bench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dealer = bench.dealer(address=HostPort("127.0.0.1", silent.getsockname()[1]))
         for _ in range(10_000):
