@@ -65,6 +65,22 @@ static void cancel_posted(struct pccl_operation *op, pccl_status why) {
     if (channel && op->fetch.state == PCCL__POSTED) channel->ops->cancel(channel, &op->fetch, why);
 }
 
+/* A commit waits for the deferred operations before it, and not for those after it: others may call them only when the
+ * commit has ended. `open` is in the order of the calls. The first commit that can begin its finish phase, or NULL. */
+static struct pccl_operation *ready_commit(const struct pccl__core *core) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next) {
+        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        if (op->call.flags & PCCL_DEFERRED) return NULL;
+        if (op->call.collective == PCCL_COMMIT && op->state == PCCL__DATA) return op;
+    }
+    return NULL;
+}
+
+static void advance_commits(struct pccl__core *core) {
+    struct pccl_operation *op;
+    while (!core->frozen && core->halted == PCCL_OK && (op = ready_commit(core))) pccl__operation_advance(op);
+}
+
 void pccl__operation_end(struct pccl_operation *op, pccl_status status, const char *format, ...) {
     CHECK(op->state != PCCL__ENDED);
     struct pccl__core *core = op->core;
@@ -72,7 +88,6 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
     va_start(arguments, format);
     vsnprintf(op->text, sizeof op->text, format, arguments);
     va_end(arguments);
-    bool deferred_data = op->entry && (op->call.flags & PCCL_DEFERRED);
     if (op->entry && status == PCCL_OK) pccl__tags_returned(&core->tags, op->name.tag, op->entry);
     else if (op->entry) op->entry->operation = NULL;
     op->entry = NULL;
@@ -80,7 +95,6 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
     op->state = PCCL__ENDED;
     core->open_calls--;
     core->ended_count++;
-    if (deferred_data) core->deferred.running--;
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
@@ -88,21 +102,10 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
         pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE, .reason = status,
                                                       .epoch = op->info.epoch, .name = op->name,
                                                       .token = op->call.token});
+    bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
     shed(op);
-}
-
-/* A commit waits for the deferred operations before it. */
-static void advance_commits(struct pccl__core *core) {
-    if (core->deferred.running > 0) return;
-    for (struct list *node = core->open.next; node != &core->open;) {
-        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
-        node = node->next;
-        if (op->call.collective == PCCL_COMMIT && op->state == PCCL__DATA) {
-            pccl__operation_advance(op);
-            return; /* at most one can be ready: commits have an order */
-        }
-    }
+    if (deferred) advance_commits(core);
 }
 
 void pccl__operation_advance(struct pccl_operation *op) {
@@ -111,11 +114,10 @@ void pccl__operation_advance(struct pccl_operation *op) {
     if (op->state == PCCL__DATA) {
         bool deferred = op->call.flags & PCCL_DEFERRED;
         if (!pccl__exec_data_done(op, deferred)) return;
-        if (op->call.collective == PCCL_COMMIT && core->deferred.running > 0) return;
+        if (op->call.collective == PCCL_COMMIT && ready_commit(core) != op) return;
         if (deferred) {
             pccl__exec_publish(op);
             pccl__operation_end(op, PCCL_OK, "success");
-            advance_commits(core);
             return;
         }
         op->entry->state = PCCL_DATA_DONE;
@@ -128,8 +130,12 @@ void pccl__operation_advance(struct pccl_operation *op) {
     }
     if (op->state != PCCL__FINISH || !pccl__exec_finished(op)) return;
     pccl__exec_publish(op);
-    if (op->call.collective == PCCL_COMMIT) core->deferred.open = false;
+    pccl__core_step_settled(core, op);
     pccl__operation_end(op, PCCL_OK, "success");
+}
+
+void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operation *op) {
+    if (op->call.collective == PCCL_COMMIT && op->settles == core->deferred.started) core->deferred.open = false;
 }
 
 void pccl__operation_failed(struct pccl_operation *op, pccl_status status) {

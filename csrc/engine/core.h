@@ -34,7 +34,7 @@ enum { PCCL__STOPPED_MAX = 16 };
 struct pccl__deferred {
     bool open;         /* something was started since the last commit */
     bool broken;       /* ... and the epoch has changed: to be repeated */
-    uint32_t running;  /* deferred operations whose data phase has not ended */
+    uint32_t started;  /* deferred operations so far; tells whether any came after a commit was called */
 };
 
 struct pccl__core {
@@ -146,6 +146,8 @@ void pccl__operation_text(const struct pccl_operation *operation, char *text, si
 void pccl__operation_advance(struct pccl_operation *operation);
 /* A local failure (no memory) or a broken link while posting. */
 void pccl__operation_failed(struct pccl_operation *operation, pccl_status status);
+/* `operation` succeeded. If it is a commit, its step is over, unless operations of the next one were called meanwhile. */
+void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operation *operation);
 /* Runs a channel once and takes what it hands over. */
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);
 /* Closes, drains and frees a channel; NULL is allowed. */

@@ -58,6 +58,7 @@ struct pccl_operation {
     bool handle_held, core_held;
     bool fated;                /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
     bool is_fetch;             /* pccl_state_fetch: one transfer, no plan */
+    uint32_t settles;          /* a commit: deferred.started when it began; later ones belong to the next step */
     uint32_t borrowed;         /* transfers that a channel holds */
     pccl_status status;
     pccl_info info;

@@ -82,7 +82,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         bool stepwise = (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
         if (op->state == PCCL__FINISH && named(view, op->name)) {
             pccl__exec_publish(op);
-            if (op->call.collective == PCCL_COMMIT) core->deferred.open = false;
+            pccl__core_step_settled(core, op);
             pccl__operation_end(op, PCCL_OK, "success");
             continue;
         }

@@ -215,9 +215,10 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     op->state = PCCL__DATA;
     if (list_empty(&core->open)) core->next_stall_check_ns = op->next_stall_ns;
     list_push_back(&core->open, &op->link);
+    op->settles = core->deferred.started;
     if (op->call.flags & PCCL_DEFERRED) {
         core->deferred.open = true;
-        core->deferred.running++;
+        core->deferred.started++;
     }
     status = pccl__exec_begin(&core->exec, op);
     if (status != PCCL_OK) pccl__operation_failed(op, status);

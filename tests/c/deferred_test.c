@@ -95,9 +95,61 @@ static void test_commit_by_verdict(void) {
     cores_free(&c);
 }
 
+/* Peer 0 goes on to the next step before its commit has ended, peer 1 waits for the commit first. */
+static void test_steps_overlap(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2], *end[2], *next[2];
+    static int32_t more[2] = {10, 20};
+    pccl_call call = sum(0);
+    op[0] = cores_start(&c, 0, sum(0));
+    end[0] = cores_start(&c, 0, commit);
+    call.tag = 1;
+    call.input = call.output = &more[0];
+    next[0] = cores_start(&c, 0, call);
+    op[1] = cores_start(&c, 1, sum(1));
+    end[1] = cores_start(&c, 1, commit);
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(op[i], PCCL_OK, "first step");
+        expect_end(end[i], PCCL_OK, "its commit");
+    }
+    call.input = call.output = &more[1];
+    next[1] = cores_start(&c, 1, call);
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(next[i], PCCL_OK, "second step");
+        EXPECT(pccl__core_pending(c.core[i]) == 1, "the second step awaits its commit");
+    }
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a change");
+    for (uint32_t i = 0; i < 2; i++) expect_end(cores_start(&c, i, commit), PCCL_PEER_LOST, "the commit of a broken step");
+    cores_free(&c);
+}
+
+/* A mismatch in the step does not leave its commit waiting. */
+static void test_commit_after_mismatch(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2], *end[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl_call call = sum(i);
+        call.op = i ? PCCL_SUM : PCCL_MAX;
+        op[i] = cores_start(&c, i, call);
+        end[i] = cores_start(&c, i, commit);
+    }
+    cores_run(&c, 1000000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(op[i], PCCL_MISMATCH, "different reductions");
+        expect_end(end[i], PCCL_OK, "commit");
+    }
+    cores_free(&c);
+}
+
 int main(void) {
     test_good_step();
     test_broken_step();
     test_commit_by_verdict();
+    test_steps_overlap();
+    test_commit_after_mismatch();
     FINISH();
 }
