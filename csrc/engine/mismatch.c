@@ -4,7 +4,8 @@
  *
  * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with the
  * same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that operation
- * fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up.
+ * fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still in the epoch before
+ * when it was told did not listen: its call will stall, announce itself, and be told again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +14,16 @@
 #include "base/bits.h"
 #include "engine/core.h"
 
+enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
+
 struct mismatch {
     struct list link;
     pccl_operation_name name;
     bool owed;     /* our call of that number has not come yet */
     bool numbered; /* that call takes its number (false after a change of epoch) */
+    uint8_t notice[NOTICE_BYTES]; /* as it was told */
     char text[PCCL_MESSAGE_BYTES];
 };
-
-enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
 
 static struct mismatch *find(struct pccl__core *core, pccl_operation_name name) {
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
@@ -50,7 +52,8 @@ static void discard(struct pccl__core *core, pccl_operation_name name) {
     }
 }
 
-static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, const char *text) {
+static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, const char *text,
+                 const uint8_t notice[NOTICE_BYTES]) {
     struct mismatch *mismatch = calloc(1, sizeof *mismatch);
     if (!mismatch) {
         pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
@@ -60,6 +63,7 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     list_push_back(&core->failed, &mismatch->link);
     mismatch->name = name;
     mismatch->owed = mismatch->numbered = op == NULL;
+    memcpy(mismatch->notice, notice, sizeof mismatch->notice);
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
     if (op) pccl__operation_end(op, PCCL_MISMATCH, "%s", text);
@@ -79,7 +83,15 @@ void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uin
     char text[PCCL_MESSAGE_BYTES];
     describe(text, name, core->group.rank, other_rank, &op->stamp, other);
     pccl__core_notify_all(core, PCCL__NOTICE_MISMATCH, &key, &op->stamp, data, sizeof data);
-    fail(core, name, op, text);
+    fail(core, name, op, text, data);
+}
+
+static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
+                       const struct pccl__stamp *stamp) {
+    const struct mismatch *mismatch = find(core, (pccl_operation_name){key->tag, key->sequence});
+    struct pccl__channel *channel = core->group.channels[rank];
+    if (mismatch && channel && !channel->broken)
+        channel->ops->post_notice(channel, PCCL__NOTICE_MISMATCH, key, stamp, mismatch->notice, NOTICE_BYTES);
 }
 
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
@@ -88,6 +100,7 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, (pccl_operation_name){key->tag, key->sequence});
     struct pccl_operation *op = entry ? entry->operation : NULL;
     if (op && !pccl__stamp_equal(&op->stamp, stamp)) pccl__core_mismatch(core, op, rank, stamp);
+    else if (!op) tell_again(core, rank, key, stamp);
 }
 
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {
@@ -104,7 +117,7 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     if (started && !(entry && entry->operation)) return; /* ended here in another way */
     char text[PCCL_MESSAGE_BYTES];
     describe(text, name, rank_a, rank_b, &a, &b);
-    fail(core, name, started ? entry->operation : NULL, text);
+    fail(core, name, started ? entry->operation : NULL, text, notice->data);
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {

@@ -101,10 +101,33 @@ static void test_isolation(void) {
     cores_free(&c);
 }
 
+/* Rank 3 comes to the epoch when the others have met the mismatch, and its own call agrees with its neighbours'. */
+static void test_late_view(void) {
+    struct cores c;
+    cores_make(&c, 4, NULL);
+    struct pccl__core *late = c.core[3];
+    pccl_member members[4];
+    for (uint32_t i = 0; i < 4; i++) members[i] = (pccl_member){.id = c.id[i], .address = "127.0.0.1", .port = 1};
+    pccl_view view = {.epoch = ++c.epoch, .size = 4, .members = members};
+    for (; view.rank < 3; view.rank++)
+        EXPECT(pccl__core_install(c.core[view.rank], &view, c.now_ns, NULL) == PCCL_OK, "install");
+    pccl_operation *op[4];
+    for (uint32_t i = 0; i < 3; i++)
+        op[i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, i == 1 ? 9 : 8, PCCL_SUM, 0));
+    cores_run(&c, 300000);
+    EXPECT(pccl__core_install(late, &view, c.now_ns, NULL) == PCCL_OK, "install");
+    op[3] = cores_start(&c, 3, call_of(3, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0));
+    cores_run(&c, 300000);
+    for (uint32_t i = 0; i < 4; i++) expect_mismatch(op[i], "float32[8]", "float32[9]");
+    expect_good(&c);
+    cores_free(&c);
+}
+
 int main(void) {
     test_pairs();
     test_late_caller(false);
     test_late_caller(true);
     test_isolation();
+    test_late_view();
     FINISH();
 }
