@@ -115,7 +115,8 @@ void pccl__tags_returned(struct pccl__tags *tags, uint64_t number, struct pccl__
 
 struct pccl__entry *pccl__tags_entry(const struct pccl__tags *tags, pccl_operation_name name) {
     struct pccl__tag *tag = pccl__tags_find(tags, name.tag);
-    if (!tag) return NULL;
+    /* Early arrivals ask for what is not started yet, one by one: that must not cost a walk. */
+    if (!tag || name.sequence < tag->returned_below || name.sequence >= tag->next_sequence) return NULL;
     for (struct list *node = tag->entries.next; node != &tag->entries; node = node->next)
         if (entry_at(node)->sequence == name.sequence) return entry_at(node);
     return NULL;
