@@ -121,6 +121,8 @@ struct pccl__channel_ops {
      * The owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID
      * (more). */
     pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
+    /* No send will be posted for a key that came with PCCL__NOTICE_WANTED: forgets that the other side waits for it. */
+    void (*decline)(struct pccl__channel *, const struct pccl__key *);
     /* Sets the current epoch; kept frames of older ones are dropped. */
     void (*expect)(struct pccl__channel *, uint64_t epoch);
     /* Move what can be moved, hand over what ended. */

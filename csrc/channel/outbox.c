@@ -100,6 +100,11 @@ pccl_status pccl__outbox_go(struct pccl__outbox *outbox, const struct pccl__key 
     return keep(outbox, key, bytes);
 }
 
+void pccl__outbox_decline(struct pccl__outbox *outbox, const struct pccl__key *key) {
+    struct pccl__grant *grant = find_grant(outbox, key);
+    if (grant) forget(outbox, grant);
+}
+
 pccl_status pccl__outbox_release(struct pccl__outbox *outbox, uint64_t released_bytes) {
     if (released_bytes > outbox->charged_bytes) return PCCL_PROTOCOL;
     /* Stripes overtake: an older count may come later. */

@@ -38,6 +38,8 @@ enum pccl__way pccl__outbox_post(struct pccl__outbox *outbox, struct pccl__trans
  * waits; then the grant is kept for it. Errors: NO_MEMORY, PROTOCOL: break the channel. */
 pccl_status pccl__outbox_go(struct pccl__outbox *outbox, const struct pccl__key *key, uint32_t bytes,
                             struct pccl__transfer **transfer);
+/* The owner will post no send for this key: its grant goes. Harmless without one. */
+void pccl__outbox_decline(struct pccl__outbox *outbox, const struct pccl__key *key);
 /* A WINDOW came. Errors: PROTOCOL (released what was never sent). */
 pccl_status pccl__outbox_release(struct pccl__outbox *outbox, uint64_t released_bytes);
 /* The send no longer waits (cancel, break, close). Harmless for one that does not. */

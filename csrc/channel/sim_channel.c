@@ -323,6 +323,10 @@ static pccl_status sim_discard(struct pccl__channel *base, const struct pccl__ke
     return pccl__inbox_discard(&cast(base)->inbox, key);
 }
 
+static void sim_decline(struct pccl__channel *base, const struct pccl__key *key) {
+    pccl__outbox_decline(&cast(base)->outbox, key);
+}
+
 static void sim_expect(struct pccl__channel *base, uint64_t epoch) {
     struct sim_channel *channel = cast(base);
     pccl__inbox_expect(&channel->inbox, epoch);
@@ -373,6 +377,7 @@ const struct pccl__channel_ops pccl__sim_channel_ops = {
     .post_notice = sim_post_notice,
     .cancel = sim_cancel,
     .discard = sim_discard,
+    .decline = sim_decline,
     .expect = sim_expect,
     .progress = sim_progress,
     .close = sim_close,

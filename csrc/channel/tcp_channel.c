@@ -176,6 +176,10 @@ static pccl_status discard(struct pccl__channel *base, const struct pccl__key *k
     return pccl__inbox_discard(&tcp_channel_of(base)->inbox, key);
 }
 
+static void decline(struct pccl__channel *base, const struct pccl__key *key) {
+    pccl__outbox_decline(&tcp_channel_of(base)->outbox, key);
+}
+
 static void expect(struct pccl__channel *base, uint64_t epoch) {
     struct tcp_channel *channel = tcp_channel_of(base);
     pccl__inbox_expect(&channel->inbox, epoch);
@@ -268,6 +272,7 @@ static const struct pccl__channel_ops operations = {
     .post_notice = post_notice,
     .cancel = cancel,
     .discard = discard,
+    .decline = decline,
     .expect = expect,
     .progress = progress,
     .close = close_channel,

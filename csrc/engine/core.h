@@ -58,7 +58,7 @@ struct pccl__core {
     struct list schedules; /* start.c: those of this epoch */
     uint64_t now_ns;
     uint64_t newest_epoch;
-    uint64_t next_fetch;
+    uint32_t fetches; /* so far; tells their keys apart */
     uint32_t open_calls; /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
     uint64_t next_stall_check_ns;

@@ -2,8 +2,9 @@
  *
  * state.c - bulk transfer of shared state between members, outside epochs.
  *
- * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, step and segment =
- * the two halves of the offset. The channel tells the donor that such a receive waits (WANTED), and the donor posts the
+ * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, segment and the lower
+ * half of step = the offset. The upper half of step counts fetches: what is still on its way for one that was given up must
+ * not be taken for the data of the next. The channel tells the donor that such a receive waits (WANTED), and the donor posts the
  * send straight from the served memory. A wish that comes before its sync id is served waits for that, within bounds.
  */
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include "base/status.h"
 #include "engine/core.h"
 
-enum { WISHES_MAX = 1024, UNSERVED_MAX = 16 };
+enum { WISHES_MAX = 1024, UNSERVED_MAX = 16, OFFSET_BITS = 48 };
 
 struct wish {
     struct list link;
@@ -62,11 +63,13 @@ static struct served *find_or_new(struct pccl__core *core, uint64_t sync_id) {
 static void refuse(struct pccl__core *core, const pccl_peer_id *peer, const struct pccl__key *key) {
     struct pccl__channel *channel = pccl__group_channel(&core->group, peer);
     struct pccl__stamp stamp = {{0}};
-    if (channel && !channel->broken) channel->ops->post_notice(channel, PCCL__NOTICE_REFUSED, key, &stamp, NULL, 0);
+    if (!channel || channel->broken) return;
+    channel->ops->decline(channel, key);
+    channel->ops->post_notice(channel, PCCL__NOTICE_REFUSED, key, &stamp, NULL, 0);
 }
 
 static void fulfil(struct pccl__core *core, struct served *served, const struct wish *wish) {
-    uint64_t offset = (uint64_t)wish->key.step << 32 | wish->key.segment;
+    uint64_t offset = (uint64_t)(wish->key.step & 0xffff) << 32 | wish->key.segment;
     struct pccl__channel *channel = pccl__group_channel(&core->group, &wish->peer);
     if (!channel) return;
     const pccl_region *region = wish->key.sequence < served->regions_count ? &served->regions[wish->key.sequence] : NULL;
@@ -231,6 +234,7 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
     if (bytes > PCCL__TRANSFER_BYTES || (bytes && !target))
         return pccl__fail(error, PCCL_INVALID, "a fetch of %llu bytes (at most %u)", (unsigned long long)bytes,
                           (unsigned)PCCL__TRANSFER_BYTES);
+    if (offset >> OFFSET_BITS) return pccl__fail(error, PCCL_INVALID, "offset %llu is too large", (unsigned long long)offset);
     struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
     if (!channel || channel->broken) return pccl__fail(error, PCCL_PEER_LOST, "the donor is not a member of the group");
     struct pccl_operation *op = pccl__operation_new(core);
@@ -240,7 +244,8 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
     op->call.timeout_ms = timeout_ms;
     op->started_ns = op->progressed_ns = now_ns;
     op->fetch = (struct pccl__transfer){
-        .key = {.tag = sync_id, .sequence = region, .step = (uint32_t)(offset >> 32), .segment = (uint32_t)offset},
+        .key = {.tag = sync_id, .sequence = region, .step = core->fetches++ << 16 | (uint32_t)(offset >> 32),
+                .segment = (uint32_t)offset},
         .data = target, .bytes = (uint32_t)bytes, .owner = op};
     op->state = PCCL__DATA;
     list_push_back(&core->open, &op->link);

@@ -305,6 +305,24 @@ static void waiting_send_can_leave(void) {
     end();
 }
 
+static void declined_grant_is_forgotten(void) {
+    begin();
+    struct pccl__transfer send = transfer_of(0, NULL, 10), *waiting;
+    send.key.epoch = 0;
+    for (int i = 0; i < 2; i++) {
+        EXPECT(pccl__outbox_go(&outbox, &send.key, send.bytes, &waiting) == PCCL_OK && !waiting);
+        EXPECT(outbox.grants_count == 1);
+        pccl__outbox_decline(&outbox, &send.key);
+        pccl__outbox_decline(&outbox, &send.key);
+        EXPECT(outbox.grants_count == 0);
+    }
+    int wanted = 0;
+    for (struct list *node; (node = list_pop_front(outbox.notices)); wanted++)
+        pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
+    EXPECT(wanted == 2, "a wish that was declined can be made again");
+    end();
+}
+
 int main(void) {
     refuses_bad_headers();
     window_is_a_bound();
@@ -319,5 +337,6 @@ int main(void) {
     grants_are_used_once();
     window_counts_cannot_lie();
     waiting_send_can_leave();
+    declined_grant_is_forgotten();
     FINISH();
 }
