@@ -131,7 +131,7 @@ typedef struct pccl_options {
     uint16_t listen_port;         /* 0: the system chooses; pccl_engine_port tells */
     uint32_t stripes;             /* TCP connections per link; 0 chooses by the measured round trip */
     uint32_t min_world_size;      /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
-    uint32_t segment_bytes;       /* 0 chooses */
+    uint32_t segment_bytes;       /* 0 chooses; at most 16 MiB; equal on all peers */
     uint32_t connect_timeout_ms;  /* 0 is 10,000: a link that cannot be made is a lost peer */
     uint32_t operation_timeout_ms;/* 0 is 300,000: without any progress */
     uint32_t stall_ms;            /* 0 is 100: when a waiting operation is reported */
@@ -226,7 +226,8 @@ uint32_t pccl_engine_pending(pccl_engine *engine);
 typedef enum pccl_event_kind {
     PCCL_EVENT_FROZEN = 1,  /* operations of `epoch` stopped: fetch pccl_engine_report, tell the master.
                                `peer` is the suspect where there is one (all zero: none) */
-    PCCL_EVENT_SUSPECT = 2, /* a link broke while no operation needed it: `peer`, `text` */
+    PCCL_EVENT_SUSPECT = 2, /* `peer` may be gone, `text` says why we think so. Reason PEER_LOST: its link broke while
+                               no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
     PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks` */
     PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
     PCCL_EVENT_REFUSED = 5  /* connections came that are not of this run; `token` says how many since the start. At most

@@ -138,7 +138,8 @@ struct pccl__channel {
     const struct pccl__channel_ops *ops;
     pccl_peer_id peer;
     bool broken;          /* set by the transport */
-    pccl_error error;     /* why */
+    bool doubted;         /* set by the transport: dials fail, it goes on trying; perhaps the peer is gone */
+    pccl_error error;     /* why broken or doubted */
     uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */
     uint64_t heard_ns;    /* when bytes last came from the other side */
     uint64_t rtt_ns;      /* measured; 0 unknown */

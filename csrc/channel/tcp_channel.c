@@ -206,6 +206,7 @@ static void acknowledgements_fall_due(struct tcp_channel *channel) {
 }
 
 static bool has_work(const struct tcp_channel *channel) {
+    if (channel->unflushed) return true;
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         const struct tcp_stripe *stripe = channel->stripes[i];
         if (!stripe || stripe->state != TCP_STRIPE_UP) continue;

@@ -68,6 +68,7 @@ struct tcp_channel {
     struct tcp_frame_pool pool;
     struct list offered, sending, unacknowledged;
     struct list eager, resend; /* frames that any stripe may take */
+    bool unflushed;            /* the last flush stopped at its bound, not for want of frames or room */
     uint32_t turn;             /* the stripe that is asked first */
 
     /* The control stream. */

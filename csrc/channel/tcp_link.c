@@ -100,6 +100,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->ack_due = stripe->ack_now = false;
     if (!stripe->channel->base.same_host) pccl__tcp_socket_queue_little(stripe->fd);
     stripe->channel->up_count++;
+    stripe->channel->base.doubted = false;
     stripe->channel->base.ready = true;
 }
 
@@ -111,6 +112,10 @@ static void dial_again(struct tcp_stripe *stripe, uint64_t delay_ns, const char 
     stripe->retry_ns = channel->now_ns + delay_ns;
     channel->obstacle = obstacle;
     channel->obstacle_errno = system_errno;
+    if (system_errno == 0 || channel->up_count > 0 || channel->base.doubted) return;
+    errno = system_errno;
+    pccl__fail(&channel->base.error, PCCL_SYSTEM, "%s", obstacle);
+    channel->base.doubted = true;
 }
 
 static void dial_again_slower(struct tcp_stripe *stripe, uint64_t first_ns, uint64_t last_ns, const char *obstacle,

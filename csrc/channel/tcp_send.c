@@ -13,7 +13,7 @@
 
 /* Pieces of a large transfer: small enough that all stripes share one of 256 KiB and more, large enough that header,
  * system call and the copied rest of a read do not count. */
-enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024 };
+enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024, FLUSH_ROUNDS = 2 };
 
 void pccl__tcp_queue_control(struct tcp_channel *channel, struct tcp_frame *frame) {
     frame->header.number = ++channel->control_number;
@@ -173,14 +173,18 @@ void pccl__tcp_forsake(struct tcp_channel *channel, struct pccl__transfer *trans
     }
 }
 
+/* Bounded like reading; `unflushed` says that more could go at once. */
 void pccl__tcp_flush(struct tcp_channel *channel) {
-    for (bool moved = true; moved;) {
-        moved = false;
+    channel->unflushed = false;
+    for (int round = 0; round < FLUSH_ROUNDS; round++) {
+        bool moved = false;
         uint32_t first = channel->turn;
         for (uint32_t i = 0; i < channel->stripes_count; i++) {
             struct tcp_stripe *stripe = channel->stripes[(first + i) % channel->stripes_count];
             if (!stripe || stripe->state != TCP_STRIPE_UP || !stripe->writable) continue;
             if (pccl__tcp_stripe_write(stripe)) moved = true;
         }
+        channel->unflushed = moved;
+        if (!moved) return;
     }
 }

@@ -17,8 +17,8 @@
 #include "kernel/kernel.h"
 
 /* One sendmsg carries at most this much: enough to make the call's price vanish, little enough that stripes take turns
- * within one transfer. One stripe may make this many reads before the next has its turn. */
-enum { WRITE_FRAMES = 16, WRITE_BYTES = 256 * 1024, READS_PER_TURN = 16 };
+ * within one transfer. One stripe reads at most about as much before it writes, and before the next has its turn. */
+enum { WRITE_FRAMES = 16, WRITE_BYTES = 256 * 1024, READ_BYTES_PER_TURN = 256 * 1024 };
 
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0
@@ -169,8 +169,9 @@ static void take_buffer(struct tcp_stripe *stripe) {
     stripe->end = left;
 }
 
+/* A bounded amount per turn: what arrived is worked on while it is in the cache, and writing takes its turn. */
 void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
-    for (int turns = READS_PER_TURN; turns > 0 && stripe->readable && stripe->fd >= 0; turns--) {
+    for (size_t taken = 0; taken < READ_BYTES_PER_TURN && stripe->readable && stripe->fd >= 0;) {
         struct iovec parts[2];
         int count = 0;
         size_t direct = 0;
@@ -192,6 +193,7 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
             pccl__tcp_stripe_lost(stripe, got < 0 ? errno : 0, got < 0 ? "cannot receive" : "closed by the other side");
             return;
         }
+        taken += (size_t)got;
         stripe->readable = (size_t)got == direct + room;
         stripe->channel->base.heard_ns = stripe->channel->now_ns;
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);

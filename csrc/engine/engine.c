@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "base/bits.h"
@@ -66,6 +67,7 @@ static void next_event(struct pccl_engine *engine, const struct pccl_operation *
         bool useful = turn(engine, 0) > 0;
         if (useful) learn_spin(engine, true);
         if (useful || op->ended) return;
+        sched_yield();
         now = clock_now_ns();
     }
     if (spin > 0) learn_spin(engine, false);

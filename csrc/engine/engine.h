@@ -18,7 +18,7 @@
 #include "channel/poll.h"
 #include "engine/core.h"
 
-enum { PCCL__SPIN_MOST_NS = 100 * 1000 };
+enum { PCCL__SPIN_MOST_NS = 2000 * 1000 };
 
 struct pccl_engine {
     pthread_mutex_t mutex;

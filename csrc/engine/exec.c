@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 512 * 1024, SEGMENTS_PER_CHUNK = 4 };
+enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_CHUNK = 4 };
 
 /* ---------------------------------------------------------------- layout */
 

@@ -60,7 +60,7 @@ static pccl_status open_channels(struct pccl__group *next, const struct pccl__gr
     return PCCL_OK;
 }
 
-pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, const pccl_view *view,
+pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group *old, const pccl_view *view,
                              struct pccl__transport *transport, pccl_error *error) {
     next->epoch = view->epoch;
     next->size = view->size;
@@ -68,8 +68,9 @@ pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, 
     next->members = malloc(view->size * sizeof *next->members);
     next->ring = malloc(view->size * sizeof *next->ring);
     next->channels = calloc(view->size, sizeof(struct pccl__channel *));
+    next->doubts_told = calloc(view->size, 1);
     pccl_status status = PCCL_NO_MEMORY;
-    if (!next->members || !next->ring || !next->channels) {
+    if (!next->members || !next->ring || !next->channels || !next->doubts_told) {
         pccl__fail(error, status, "no memory for a view of %u members", view->size);
         goto failed;
     }
@@ -84,18 +85,20 @@ pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, 
         next->host_members += here;
     }
     status = open_channels(next, old, transport, error);
-    if (status != PCCL_OK) goto failed;
+    if (status == PCCL_OK) return PCCL_OK;
+failed:
+    if (next->channels) memset(next->channels, 0, view->size * sizeof *next->channels);
+    pccl__group_clear(next);
+    return status;
+}
+
+void pccl__group_adopt(struct pccl__group *next, struct pccl__group *old) {
     for (uint32_t rank = 0; rank < next->size; rank++) {
         uint32_t before = pccl__group_rank_of(old, &next->members[rank].id);
         if (rank == next->rank || next->channels[rank] || before == old->size) continue;
         next->channels[rank] = old->channels[before];
         old->channels[before] = NULL;
     }
-    return PCCL_OK;
-failed:
-    if (next->channels) memset(next->channels, 0, view->size * sizeof *next->channels);
-    pccl__group_clear(next);
-    return status;
 }
 
 void pccl__group_clear(struct pccl__group *group) {
@@ -103,6 +106,7 @@ void pccl__group_clear(struct pccl__group *group) {
     free(group->members);
     free(group->ring);
     free(group->channels);
+    free(group->doubts_told);
     *group = (struct pccl__group){0};
 }
 

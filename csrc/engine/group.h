@@ -17,16 +17,19 @@ struct pccl__group {
     pccl_member *members;            /* [size] */
     uint32_t *ring;                  /* [size] ranks by position */
     struct pccl__channel **channels; /* [size] by rank; NULL at our own */
+    uint8_t *doubts_told;            /* [size] by rank: that the link cannot be made has been told */
     bool one_host;                   /* all members share our host */
     uint32_t host_members;           /* members on our host, us included */
 };
 
 /* Errors: INVALID with a text. */
 pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error);
-/* Builds the next group from `view`, taking over sound channels from `old` (which loses them) and opening the missing
- * ones. On failure `old` is unchanged. Errors: INVALID address, NO_MEMORY. `next` must be zeroed. */
-pccl_status pccl__group_next(struct pccl__group *next, struct pccl__group *old, const pccl_view *view,
+/* Builds the next group from `view`, with fresh channels where `old` has no sound ones. `old` is unchanged, so that a
+ * failure changes nothing. Errors: INVALID address, NO_MEMORY. `next` must be zeroed. */
+pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group *old, const pccl_view *view,
                              struct pccl__transport *transport, pccl_error *error);
+/* Moves the channels that `next` still lacks over from `old`. */
+void pccl__group_adopt(struct pccl__group *next, struct pccl__group *old);
 /* Frees the arrays; all channels must be gone (NULL). */
 void pccl__group_clear(struct pccl__group *group);
 /* NULL: not a member, or ourselves. */
