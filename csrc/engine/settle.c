@@ -102,6 +102,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
     if (told) core->deferred.open = false;
 }
 
+/* Closes what the next group did not take over: links to leavers, and broken ones. */
 static void part_from_leavers(struct pccl__core *core, struct pccl__group *old) {
     for (uint32_t rank = 0; rank < old->size; rank++) {
         if (rank == old->rank) continue;
@@ -126,14 +127,12 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     core->now_ns = now_ns;
     pccl_status status = pccl__view_check(view, core->newest_epoch, error);
     if (status != PCCL_OK) return status;
-    core->frozen = core->group.epoch != 0; /* from here on nothing of the old epoch moves */
-    drain(core);
-    for (uint32_t rank = 0; rank < core->group.size; rank++)
-        if (core->group.channels[rank] && core->group.channels[rank]->broken)
-            pccl__core_retire(core, &core->group.channels[rank]);
     struct pccl__group next = {0};
     status = pccl__group_next(&next, &core->group, view, core->transport, error);
     if (status != PCCL_OK) return status;
+    core->frozen = core->group.epoch != 0; /* from here on nothing of the old epoch moves */
+    drain(core);
+    pccl__group_adopt(&next, &core->group);
     pccl_status cause = view->cause == PCCL_OK ? PCCL_PEER_LOST : view->cause;
     snprintf(core->cause_text, sizeof core->cause_text, "%s",
              view->cause_text ? view->cause_text : pccl_status_string(cause));

@@ -52,7 +52,65 @@ static void test_queued_meets_another_group(void) {
     cores_free(&c);
 }
 
+/* ---------------------------------------------------------------- links that cannot be opened */
+
+static pccl_status open_nothing(struct pccl__transport *transport, const pccl_member *member,
+                                struct pccl__channel **channel) {
+    (void)transport, (void)member, (void)channel;
+    return PCCL_NO_MEMORY;
+}
+
+static const struct pccl__transport_ops *without_memory(struct cores *c, uint32_t peer) {
+    static struct pccl__transport_ops ops;
+    const struct pccl__transport_ops *sound = c->transport[peer]->ops;
+    ops = *sound;
+    ops.open = open_nothing;
+    c->transport[peer]->ops = &ops;
+    return sound;
+}
+
+/* A view that cannot be installed changes nothing: what runs goes on. */
+static void test_failed_install(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3];
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, call_of(PCCL_ALL_REDUCE, data[i], data[i], 0));
+    cores_run(&c, 1000);
+    pccl_member members[4];
+    for (uint32_t i = 0; i < 3; i++) members[i] = (pccl_member){.id = c.id[i], .address = "127.0.0.1", .port = 1};
+    members[3] = (pccl_member){.id = {{9}}, .address = "127.0.0.1", .port = 1};
+    pccl_view view = {.epoch = c.epoch + 1, .size = 4, .members = members};
+    const struct pccl__transport_ops *sound = without_memory(&c, 0);
+    EXPECT(pccl__core_install(c.core[0], &view, c.now_ns, NULL) == PCCL_NO_MEMORY, "rank 3 cannot be opened");
+    c.transport[0]->ops = sound;
+    op[2] = cores_start(&c, 2, call_of(PCCL_ALL_REDUCE, data[2], data[2], 0));
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "started before");
+    cores_free(&c);
+}
+
+/* An idle link breaks and no fresh one can be made: the epoch stops, and what is called then waits for the next. */
+static void test_failed_replacement(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2];
+    pccl_event event;
+    const struct pccl__transport_ops *sound = without_memory(&c, 0);
+    pccl__sim_cut(c.network, c.id[0], c.id[1]);
+    cores_run(&c, 100000);
+    c.transport[0]->ops = sound;
+    EXPECT(cores_event(&c, 0, PCCL_EVENT_FROZEN, &event) && event.reason == PCCL_NO_MEMORY, "the owner is told");
+    op[0] = cores_start(&c, 0, call_of(PCCL_ALL_REDUCE, data[0], data[0], 0));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a fresh link");
+    op[1] = cores_start(&c, 1, call_of(PCCL_ALL_REDUCE, data[1], data[1], 0));
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) expect_end(op[i], PCCL_OK, "in the next epoch");
+    cores_free(&c);
+}
+
 int main(void) {
     test_queued_meets_another_group();
+    test_failed_install();
+    test_failed_replacement();
     FINISH();
 }
