@@ -61,6 +61,9 @@ static void free_parts(pccl_engine *engine) {
 
 pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl_error *error) {
     if (!options || !out) return pccl__fail(error, PCCL_INVALID, "options and engine must not be NULL");
+    if (options->segment_bytes > PCCL__TRANSFER_BYTES)
+        return pccl__fail(error, PCCL_INVALID, "segments of %u bytes (at most %d)", options->segment_bytes,
+                          PCCL__TRANSFER_BYTES);
     pccl_engine *engine = calloc(1, sizeof *engine);
     if (!engine) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an engine");
     pthread_condattr_t monotonic;
