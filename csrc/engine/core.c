@@ -253,20 +253,38 @@ static void replace_channel(struct pccl__core *core, uint32_t rank) {
     else pccl__core_freeze(core, status, &event.peer, "no memory for a link in the place of a broken one");
 }
 
-static void check_links(struct pccl__core *core) {
-    for (uint32_t rank = 0; rank < core->group.size; rank++) {
-        struct pccl__channel *channel = core->group.channels[rank];
-        if (!channel || !channel->broken) continue;
-        pccl__core_fail_fetches(core, &channel->peer, channel->error.message);
-        if (core->frozen) continue;
-        if (!has_open_operation(core)) {
-            replace_channel(core, rank);
-            continue;
-        }
-        char text[PCCL_MESSAGE_BYTES];
-        snprintf(text, sizeof text, "the link to rank %u broke: %.400s", rank, channel->error.message);
-        pccl__core_freeze(core, PCCL_PEER_LOST, &channel->peer, text);
+/* A member that cannot be dialled is perhaps gone, and perhaps dials us: the master can tell. Told once per channel and
+ * epoch; TIMEOUT, since a link that never was has not broken. */
+static void tell_doubt(struct pccl__core *core, uint32_t rank) {
+    struct pccl__channel *channel = core->group.channels[rank];
+    if (core->group.doubts_told[rank]) return;
+    core->group.doubts_told[rank] = 1;
+    pccl_event event = {
+        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_TIMEOUT, .epoch = core->group.epoch, .peer = channel->peer};
+    snprintf(event.text, sizeof event.text, "no link to rank %u yet: %.400s", rank, channel->error.message);
+    pccl__events_add(&core->events, &event);
+}
+
+static void check_link(struct pccl__core *core, uint32_t rank) {
+    struct pccl__channel *channel = core->group.channels[rank];
+    if (!channel->broken) {
+        if (channel->doubted) tell_doubt(core, rank);
+        return;
     }
+    pccl__core_fail_fetches(core, &channel->peer, channel->error.message);
+    if (core->frozen) return;
+    if (!has_open_operation(core)) {
+        replace_channel(core, rank);
+        return;
+    }
+    char text[PCCL_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "the link to rank %u broke: %.400s", rank, channel->error.message);
+    pccl__core_freeze(core, PCCL_PEER_LOST, &channel->peer, text);
+}
+
+static void check_links(struct pccl__core *core) {
+    for (uint32_t rank = 0; rank < core->group.size; rank++)
+        if (core->group.channels[rank]) check_link(core, rank);
 }
 
 /* ---------------------------------------------------------------- progress */

@@ -68,8 +68,9 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
     next->members = malloc(view->size * sizeof *next->members);
     next->ring = malloc(view->size * sizeof *next->ring);
     next->channels = calloc(view->size, sizeof(struct pccl__channel *));
+    next->doubts_told = calloc(view->size, 1);
     pccl_status status = PCCL_NO_MEMORY;
-    if (!next->members || !next->ring || !next->channels) {
+    if (!next->members || !next->ring || !next->channels || !next->doubts_told) {
         pccl__fail(error, status, "no memory for a view of %u members", view->size);
         goto failed;
     }
@@ -105,6 +106,7 @@ void pccl__group_clear(struct pccl__group *group) {
     free(group->members);
     free(group->ring);
     free(group->channels);
+    free(group->doubts_told);
     *group = (struct pccl__group){0};
 }
 

@@ -17,6 +17,7 @@ struct pccl__group {
     pccl_member *members;            /* [size] */
     uint32_t *ring;                  /* [size] ranks by position */
     struct pccl__channel **channels; /* [size] by rank; NULL at our own */
+    uint8_t *doubts_told;            /* [size] by rank: that the link cannot be made has been told */
     bool one_host;                   /* all members share our host */
     uint32_t host_members;           /* members on our host, us included */
 };

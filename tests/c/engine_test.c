@@ -286,6 +286,27 @@ static void test_refusals(void) {
     destroy(&w, 1);
 }
 
+/* A member that died before anyone had a link to it is suspected at the first refused dial, not after a timeout. */
+static void test_doubt(void) {
+    struct world w;
+    make(&w, 2, 1);
+    pccl_engine_free(w.engine[1]);
+    float x = 1;
+    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = 1, .input = &x, .output = &x};
+    pccl_operation *op;
+    pccl_error error;
+    pccl_event event;
+    EXPECT(pccl_start(w.engine[0], &call, &op, &error) == PCCL_OK, "%s", error.message);
+    wait_for_event(w.engine[0], PCCL_EVENT_SUSPECT, &event);
+    EXPECT(event.reason == PCCL_TIMEOUT && event.peer.bytes[0] == 2, "%s", event.text);
+    EXPECT(strstr(event.text, "refused"), "%s", event.text);
+    EXPECT(!pccl_done(op), "the operation goes on: the member may be alive and dial us");
+    install(&w, 1, NULL, 0);
+    EXPECT(pccl_wait(op, -1, NULL, &error) == PCCL_PEER_LOST, "%s", error.message);
+    pccl_operation_free(op);
+    destroy(&w, 1);
+}
+
 /* A view that another thread installs wakes whoever waits, whether it spins, polls or sleeps. */
 static void *wait_for_verdict(void *argument) {
     struct worker *me = argument;
@@ -429,6 +450,7 @@ int main(void) {
     test_install_wakes();
     test_timer_left_behind();
     test_driver_is_told();
+    test_doubt();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
 }
