@@ -146,7 +146,7 @@ void pccl__operation_text(const struct pccl_operation *operation, char *text, si
 void pccl__operation_advance(struct pccl_operation *operation);
 /* A local failure (no memory) or a broken link while posting. */
 void pccl__operation_failed(struct pccl_operation *operation, pccl_status status);
-/* `operation` succeeded. If it is a commit, its step is over, unless operations of the next one were called meanwhile. */
+/* `operation` succeeded. If it is a commit, its step is over, unless operations of the next one were called by now. */
 void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operation *operation);
 /* Runs a channel once and takes what it hands over. */
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);

@@ -2,10 +2,10 @@
  *
  * mismatch.c - members called different things under one operation name (G6).
  *
- * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with the
- * same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that operation
- * fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still in the epoch before
- * when it was told did not listen: its call will stall, announce itself, and be told again.
+ * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with
+ * the same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that
+ * operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still in
+ * the epoch before when it was told did not listen: its call will stall, announce itself, and be told again.
  */
 #include <stdio.h>
 #include <stdlib.h>

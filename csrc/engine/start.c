@@ -152,7 +152,8 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
  * blocks mean something else. `info` still says which group that was. */
 static bool still_fits(const struct pccl__core *core, const struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
-    if (!has_data(op->call.collective) || (op->info.world_size == group->size && op->info.rank == group->rank)) return true;
+    if (op->info.world_size == group->size && op->info.rank == group->rank) return true;
+    if (!has_data(op->call.collective)) return true;
     bool blocks = op->call.collective == PCCL_ALL_GATHER || op->call.collective == PCCL_REDUCE_SCATTER;
     return !blocks && check_buffers(&op->call, group->size, group->rank, NULL) == PCCL_OK;
 }
@@ -170,8 +171,9 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         pccl__operation_end(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
     } else if (!fits) {
-        pccl__operation_end(op, PCCL_PEER_LOST, "the group changed to %u members before it began: call again with buffers "
-                            "for rank %u of those", group->size, group->rank);
+        pccl__operation_end(op, PCCL_PEER_LOST,
+                            "the group changed to %u members before it began: call again with buffers for rank %u of those",
+                            group->size, group->rank);
     } else if (stepwise && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
         pccl__operation_end(op, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);

@@ -2,10 +2,11 @@
  *
  * state.c - bulk transfer of shared state between members, outside epochs.
  *
- * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, segment and the lower
- * half of step = the offset. The upper half of step counts fetches: what is still on its way for one that was given up must
- * not be taken for the data of the next. The channel tells the donor that such a receive waits (WANTED), and the donor posts the
- * send straight from the served memory. A wish that comes before its sync id is served waits for that, within bounds.
+ * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, segment and the
+ * lower half of step = the offset. The upper half of step counts fetches: what is still on its way for one that was given
+ * up must not be taken for the data of the next. The channel tells the donor that such a receive waits (WANTED), and the
+ * donor posts the send straight from the served memory. A wish that comes before its sync id is served waits for that,
+ * within bounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,7 +235,8 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
     if (bytes > PCCL__TRANSFER_BYTES || (bytes && !target))
         return pccl__fail(error, PCCL_INVALID, "a fetch of %llu bytes (at most %u)", (unsigned long long)bytes,
                           (unsigned)PCCL__TRANSFER_BYTES);
-    if (offset >> OFFSET_BITS) return pccl__fail(error, PCCL_INVALID, "offset %llu is too large", (unsigned long long)offset);
+    if (offset >> OFFSET_BITS)
+        return pccl__fail(error, PCCL_INVALID, "offset %llu is too large", (unsigned long long)offset);
     struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
     if (!channel || channel->broken) return pccl__fail(error, PCCL_PEER_LOST, "the donor is not a member of the group");
     struct pccl_operation *op = pccl__operation_new(core);

@@ -122,7 +122,8 @@ static void test_steps_overlap(void) {
         EXPECT(pccl__core_pending(c.core[i]) == 1, "the second step awaits its commit");
     }
     cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a change");
-    for (uint32_t i = 0; i < 2; i++) expect_end(cores_start(&c, i, commit), PCCL_PEER_LOST, "the commit of a broken step");
+    for (uint32_t i = 0; i < 2; i++)
+        expect_end(cores_start(&c, i, commit), PCCL_PEER_LOST, "the commit of a broken step");
     cores_free(&c);
 }
 

@@ -27,7 +27,7 @@ static void test_queued_meets_another_group(void) {
     for (uint32_t i = 1; i < 3; i++) pccl__core_freeze(c.core[i], PCCL_ABORTED, NULL, "a test");
     pccl_call sum = call_of(PCCL_ALL_REDUCE, data[2], data[2], 0), barrier = {.collective = PCCL_BARRIER, .tag = 4};
     pccl_operation *root = cores_start(&c, 2, call_of(PCCL_BROADCAST, NULL, data[2], 1)); /* it will be the root */
-    pccl_operation *gather = cores_start(&c, 2, call_of(PCCL_ALL_GATHER, data[2] + 4, data[2], 0)); /* its block moved */
+    pccl_operation *gather = cores_start(&c, 2, call_of(PCCL_ALL_GATHER, data[2] + 4, data[2], 0)); /* will move */
     pccl_operation *scatter = cores_start(&c, 2, call_of(PCCL_REDUCE_SCATTER, data[2], data[2] + 6, 0));
     sum.tag = 3;
     pccl_operation *reduce[2] = {cores_start(&c, 2, sum)}, *barriers[2] = {cores_start(&c, 2, barrier)};

@@ -13,8 +13,8 @@ static uint8_t served[BYTES], target[2][BYTES];
 static pccl_operation *fetch(struct cores *c, uint64_t offset, uint64_t bytes, void *to) {
     pccl_operation *op = NULL;
     pccl_error error = {.message = ""};
-    EXPECT(pccl__core_fetch(c->core[0], 9, c->id[1], 0, offset, bytes, to, 1000, c->now_ns, &op, &error) == PCCL_OK, "%s",
-           error.message);
+    EXPECT(pccl__core_fetch(c->core[0], 9, c->id[1], 0, offset, bytes, to, 1000, c->now_ns, &op, &error) == PCCL_OK,
+           "%s", error.message);
     return op;
 }
 
