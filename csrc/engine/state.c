@@ -2,11 +2,11 @@
  *
  * state.c - bulk transfer of shared state between members, outside epochs.
  *
- * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, segment and the
- * lower half of step = the offset. The upper half of step counts fetches: what is still on its way for one that was given
- * up must not be taken for the data of the next. The channel tells the donor that such a receive waits (WANTED), and the
- * donor posts the send straight from the served memory. A wish that comes before its sync id is served waits for that,
- * within bounds.
+ * A fetch is one posted receive; its key spells out what is wanted: tag = sync id, sequence = region, segment and
+ * the lower half of step = the offset. The upper half of step counts fetches: what is still on its way for one
+ * that was given up must not be taken for the data of the next. The channel tells the donor that such a receive
+ * waits (WANTED), and the donor posts the send straight from the served memory. A wish that comes before its sync
+ * id is served waits for that, within bounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
