@@ -98,6 +98,7 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
+    if (status != PCCL_OK) pccl__exec_restore(&core->exec, op);
     if (op->call.flags & PCCL_NOTIFY)
         pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE, .reason = status,
                                                       .epoch = op->info.epoch, .name = op->name,

@@ -8,6 +8,9 @@
 
 enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_CHUNK = 4 };
 
+/* Backups of this size leave the caches before anyone could want them back. */
+enum { STREAM_BYTES = 4 << 20 };
+
 /* ---------------------------------------------------------------- layout */
 
 static bool by_blocks(pccl_collective collective) {
@@ -120,6 +123,18 @@ static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op,
     return status;
 }
 
+/* Before the result's piece that this receive writes is overwritten for the first and only time. */
+static void save_input(const struct pccl__exec *exec, struct pccl_operation *op, const struct pccl__task *task) {
+    if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
+    uint32_t segment = op->slot[task->slot].segment, chunk = step_of(op, task)->chunk;
+    struct piece piece = piece_of(exec, op, chunk, segment);
+    uint8_t *at = result_at(exec, op, piece);
+    size_t bytes = piece.elements * op->element_bytes;
+    if (op->shadow_bytes >= STREAM_BYTES) pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
+    else memcpy(op->shadow + (at - op->result), at, bytes);
+    op->saved[chunk * op->segments + segment] = 1;
+}
+
 /* Copies land in the result when they are the last write; all else lands in scratch. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
@@ -127,6 +142,7 @@ static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *
     struct piece piece = piece_of(exec, op, step->chunk, segment);
     bool direct = step->kind == PCCL__COPY && lands_in_result(exec, op, task);
     uint8_t *target = direct ? result_at(exec, op, piece) : NULL;
+    if (target) save_input(exec, op, task);
     if (!target) {
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
         if (!target) return PCCL_NO_MEMORY;
@@ -202,7 +218,11 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     uint32_t previous = op->schedule->previous[task->step];
     const void *ours = previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
     const void *theirs = task->transfer.data;
-    void *target = lands_in_result(exec, op, task) ? (void *)result_at(exec, op, piece) : task->scratch;
+    void *target = task->scratch;
+    if (lands_in_result(exec, op, task)) {
+        save_input(exec, op, task);
+        target = result_at(exec, op, piece);
+    }
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
     exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
                                                        received_first ? ours : theirs, piece.elements);
@@ -270,28 +290,32 @@ static void copy_unreceived(struct pccl__exec *exec, struct pccl_operation *op) 
     }
 }
 
-/* Where the result grows: straight in the output, unless that would overwrite an input which must survive or which a send
- * may still read. Only the ring reads each input segment before its result can exist. */
+/* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
+ * gave it up, and no send may still read what is overwritten. The ring reads each piece of the input, and has it sent,
+ * before that piece's result can exist: so it works in the output itself and saves each piece just before, while it is in
+ * the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     bool reduces = op->call.collective == PCCL_ALL_REDUCE || op->call.collective == PCCL_REDUCE_SCATTER;
     const uint8_t *own = op->call.collective == PCCL_REDUCE_SCATTER
                              ? op->input + exec->group->rank * op->call.count * op->element_bytes
                              : op->input;
-    bool in_place = reduces && op->call.output == own;
-    bool direct = (op->call.flags & PCCL_DISCARD_INPUT) && op->algorithm == PCCL_RING;
+    bool ring = op->algorithm == PCCL_RING, discard = op->call.flags & PCCL_DISCARD_INPUT;
     op->result = op->call.output;
-    if (!in_place || direct || op->call.count == 0) return PCCL_OK;
-    op->pooled_bytes = op->call.count * op->element_bytes;
-    op->pooled = pccl__pool_take(exec->pool, op->pooled_bytes);
-    op->result = op->pooled;
-    return op->pooled ? PCCL_OK : PCCL_NO_MEMORY;
+    if (!reduces || op->call.output != own || op->call.count == 0 || (ring && discard)) return PCCL_OK;
+    op->shadow_bytes = op->call.count * op->element_bytes;
+    op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
+    if (!op->shadow) return PCCL_NO_MEMORY;
+    op->shadow_use = ring ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (!ring) op->result = op->shadow;
+    return PCCL_OK;
 }
 
 static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
     uint32_t rounds = exec->finish->plan.rounds;
     size_t slots = op->slots * sizeof *op->slot, finish = rounds * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
-    op->arena_bytes = tasks + 2 * finish + slots + rounds + 1;
+    size_t pieces = (size_t)op->schedule->plan.chunks * op->segments;
+    op->arena_bytes = tasks + 2 * finish + slots + pieces + rounds + 1;
     op->arena = pccl__pool_take(exec->pool, op->arena_bytes);
     if (!op->arena) return PCCL_NO_MEMORY;
     uint8_t *at = op->arena;
@@ -299,10 +323,11 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
     op->finish.send = (struct pccl__transfer *)(at += tasks);
     op->finish.recv = (struct pccl__transfer *)(at += finish);
     op->slot = (struct pccl__slot *)(at += finish);
-    op->finish.heard = at + slots;
+    op->saved = at + slots;
+    op->finish.heard = op->saved + pieces;
     memset(op->task, 0, tasks);
     memset(op->finish.send, 0, 2 * finish);
-    memset(op->finish.heard, 0, rounds + 1);
+    memset(op->saved, 0, pieces + rounds + 1);
     op->finish.rounds = rounds;
     return PCCL_OK;
 }
@@ -384,7 +409,19 @@ bool pccl__exec_finished(const struct pccl_operation *op) {
 }
 
 void pccl__exec_publish(struct pccl_operation *op) {
-    if (op->pooled) memcpy(op->call.output, op->pooled, op->pooled_bytes);
+    if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
+}
+
+void pccl__exec_restore(struct pccl__exec *exec, struct pccl_operation *op) {
+    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return;
+    for (uint32_t chunk = 0; chunk < op->schedule->plan.chunks; chunk++) {
+        for (uint32_t segment = 0; segment < op->segments; segment++) {
+            if (!op->saved[chunk * op->segments + segment]) continue;
+            struct piece piece = piece_of(exec, op, chunk, segment);
+            uint8_t *at = result_at(exec, op, piece);
+            memcpy(at, op->shadow + (at - op->result), piece.elements * op->element_bytes);
+        }
+    }
 }
 
 static void cancel_one(struct pccl__exec *exec, uint32_t position, struct pccl__transfer *transfer, pccl_status why) {
@@ -411,8 +448,8 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
             if (op->task[i].scratch) drop_scratch(exec, op, &op->task[i]);
     }
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
-    pccl__pool_put(exec->pool, op->pooled, op->pooled_bytes);
-    op->arena = op->pooled = NULL;
+    pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
+    op->arena = op->shadow = NULL;
 }
 
 uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *op, uint8_t *waits) {

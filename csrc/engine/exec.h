@@ -2,9 +2,9 @@
  *
  * exec.h - runs one schedule over one group: segments, overlap, scratch, then the finish phase.
  *
- * The idea: single assignment. The input is only read. What a receive brings lands in fresh scratch, or in the result if
- * it is the last write of its chunk, and stays there until nobody reads it any more. So no byte that a send may still
- * read is ever overwritten, and an abort has nothing to undo.
+ * The idea: single assignment. What a receive brings lands in fresh scratch, or in the result if it is the last write of
+ * its chunk, and stays there until nobody reads it any more. So no byte that a send may still read is ever overwritten.
+ * The input is only read; in place, what the result overwrites is saved first, and an abort brings it back.
  *
  * Segments are the unit of progress: a window of segments is admitted, in order, and each goes through all rounds of
  * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with zero
@@ -12,7 +12,7 @@
  * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes.
  *
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads the
- * arrived segment while it is hot. Nothing else touches it, except the publishing copy of an in-place result.
+ * arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
  */
 #ifndef PCCL_ENGINE_EXEC_H
 #define PCCL_ENGINE_EXEC_H
@@ -49,8 +49,10 @@ bool pccl__exec_data_done(const struct pccl_operation *operation, bool sent);
 /* Starts the finish phase. Errors as above. */
 pccl_status pccl__exec_begin_finish(struct pccl__exec *exec, struct pccl_operation *operation);
 bool pccl__exec_finished(const struct pccl_operation *operation);
-/* Copies a pooled result to the user's output. */
+/* The operation commits: the output gets the result, if it grew elsewhere. */
 void pccl__exec_publish(struct pccl_operation *operation);
+/* It does not: the input gets back what was overwritten. After pccl__exec_cancel, so that nothing lands any more. */
+void pccl__exec_restore(struct pccl__exec *exec, struct pccl_operation *operation);
 /* Cancels every posted transfer; they complete with `why` later. */
 void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *operation, pccl_status why);
 /* Gives all memory back. borrowed must be 0. */

@@ -31,6 +31,9 @@ struct pccl__task {
     void *value;      /* receives: where the chunk's value is once this is DONE */
 };
 
+/* How an input that the result will overwrite survives an abort (exec.c, place_result). */
+enum pccl__shadow_use { PCCL__SHADOW_NONE, PCCL__SHADOW_RESULT, PCCL__SHADOW_BACKUP };
+
 /* A segment that is under way through all rounds. */
 struct pccl__slot {
     uint32_t segment;
@@ -81,9 +84,11 @@ struct pccl_operation {
     struct pccl__slot *slot;
     struct pccl__task *task;   /* [slots * steps] */
     const uint8_t *input;
-    uint8_t *result;           /* output, or pooled memory to be published */
-    void *pooled;
-    size_t pooled_bytes;
+    uint8_t *result;           /* the output, or the shadow */
+    uint8_t *shadow;           /* pool memory as large as the result, or NULL */
+    size_t shadow_bytes;
+    enum pccl__shadow_use shadow_use;
+    uint8_t *saved;            /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
     void *arena;               /* slots, tasks, finish transfers */
     size_t arena_bytes;
     struct pccl__finish finish;

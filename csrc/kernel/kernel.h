@@ -43,4 +43,7 @@ const struct pccl__kernels *pccl__kernels(void);
 /* Fills `kernels` for the CPU's flags and `mask`; for tests and benchmarks. */
 void pccl__kernels_fill(struct pccl__kernels *kernels, unsigned mask);
 
+/* memcpy for a target that nobody reads soon; no overlap. stream.c. */
+void pccl__copy_stream(void *target, const void *source, size_t bytes);
+
 #endif

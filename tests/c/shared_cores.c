@@ -6,7 +6,8 @@
 #include "check.h"
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options) {
-    static const struct pccl__core_options standard = {.min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100};
+    static const struct pccl__core_options standard = {
+        .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100};
     *cores = (struct cores){.size = size, .network = pccl__sim_network_new(size, (struct pccl__sim_faults){0})};
     for (uint32_t i = 0; i < size; i++) {
         cores->id[i].bytes[0] = (uint8_t)(i + 1);
@@ -46,8 +47,13 @@ void cores_install(struct cores *cores, const pccl_operation_name *commits, uint
     uint32_t alive = 0;
     for (uint32_t i = 0; i < cores->size; i++)
         if (cores->core[i]) members[alive++] = (pccl_member){.id = cores->id[i], .address = "127.0.0.1", .port = 1};
-    pccl_view view = {.epoch = ++cores->epoch, .size = alive, .members = members, .commits = commits,
-                      .commits_count = commits_count, .cause = cause, .cause_text = text};
+    pccl_view view = {.epoch = ++cores->epoch,
+                      .size = alive,
+                      .members = members,
+                      .commits = commits,
+                      .commits_count = commits_count,
+                      .cause = cause,
+                      .cause_text = text};
     for (uint32_t i = 0; i < cores->size; i++) {
         if (!cores->core[i]) continue;
         pccl_error error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shared_cores.h - a few cores joined by the simulated network without faults, driven step by step, for tests that tell a
- * story rather than draw one from a seed.
+ * shared_cores.h - a few cores joined by the simulated network without faults, driven step by step, for tests that tell
+ * a story rather than draw one from a seed.
  */
 #ifndef PCCL_TESTS_SHARED_CORES_H
 #define PCCL_TESTS_SHARED_CORES_H
