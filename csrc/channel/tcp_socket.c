@@ -22,7 +22,7 @@
 enum { LOST_MS = 10000, PROBE_AFTER_S = 5, PROBE_EVERY_S = 1, PROBES = 5 };
 
 /* Unsent bytes in the kernel, on long paths: a few pieces, so that a connection never runs dry between two wake-ups. */
-enum { UNSENT_BYTES = 512 * 1024 };
+enum { UNSENT_BYTES = 512 * 1024, LOCAL_QUEUE_BYTES = 128 * 1024 };
 
 bool pccl__tcp_address_parse(struct tcp_address *address, const char *numeric, uint16_t port) {
     memset(address, 0, sizeof *address);
@@ -131,6 +131,8 @@ int pccl__tcp_socket_accept(int listener) {
     if (fd >= 0) set_options(fd);
     return fd;
 }
+
+void pccl__tcp_socket_stay_in_cache(int fd) { set_option(fd, SOL_SOCKET, SO_SNDBUF, LOCAL_QUEUE_BYTES); }
 
 void pccl__tcp_socket_queue_little(int fd) {
 #ifdef TCP_NOTSENT_LOWAT
