@@ -21,7 +21,7 @@ import msgpack
 
 from pccl.errors import ProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 512
@@ -261,6 +261,17 @@ class Vote:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The sender waits no longer for vote `call`, of that kind. The answer is a VoteResult: the vote's own if it was
+    complete, else TIMEOUT with whom it waited for. `abandoned`: its caller is gone, so that it does not do its part in
+    a complete vote either. With `call` 0 a newcomer gives up its wish to be admitted: it gets Refused, or its View."""
+
+    call: U64
+    kind: Annotated[int, Limit(1, 4)]
+    abandoned: Flag
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Suspect:
     """A link to `peer` broke in `epoch`, while no operation needed it or after the freeze."""
 
@@ -471,7 +482,7 @@ class OtherVersion:
     version: int
 
 
-PeerMessage = Hello | Register | Heartbeat | Vote | Suspect | Report | Stalled | Started | ProbeReply | Leave
+PeerMessage = Hello | Register | Heartbeat | Vote | Suspect | Report | Stalled | Started | ProbeReply | Leave | Withdraw
 MasterMessage = (
     Refused
     | Welcome
@@ -505,6 +516,7 @@ KINDS: dict[int, type] = {
     11: StateOffer,
     12: StateFetched,
     13: StateFailed,
+    14: Withdraw,
     64: Refused,
     65: Welcome,
     66: View,

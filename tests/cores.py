@@ -140,6 +140,11 @@ class Bench:
         self.perform(peer, peer.core.vote(kind, peer.made, body, pending, self.now))
         return peer.made
 
+    def abandon(self, name: str, call: int | None = None) -> None:
+        """Ctrl-C in the newest joint call of `name`, or in an earlier one."""
+        peer = self.peer(name)
+        self.perform(peer, peer.core.abandon(peer.made if call is None else call, self.now))
+
     def frozen(self, name: str, suspect: str = "", reason: Status = Status.PEER_LOST, text: str = "reset") -> None:
         """The engine of `name` has frozen its epoch."""
         peer = self.peer(name)

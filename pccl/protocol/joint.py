@@ -5,7 +5,8 @@ What for: it completes votes, finds those that can never be completed, and resol
 how peers come and go, how epochs are made.
 
 The one idea: an answer is journalled for every voter before any of them hears it, and kept until the voter's next call.
-So a vote that is said again, to this master or to a restarted one, gets the answer it got before.
+So a vote that is said again, to this master or to a restarted one, gets the answer it got before. A withdrawal is no
+more than another way to ask for that answer: it makes one, where the vote is not complete.
 """
 
 from __future__ import annotations
@@ -14,11 +15,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pccl.errors import Status
-from pccl.messages import HasStarted, Message, OperationName, Probe, Stalled, Started, Vote, VoteResult, clip
+from pccl.messages import (
+    HasStarted,
+    Message,
+    OperationName,
+    Probe,
+    Stalled,
+    Started,
+    Vote,
+    VoteResult,
+    Withdraw,
+    clip,
+)
+from pccl.protocol import absence
 from pccl.protocol.epochs import Epochs
-from pccl.protocol.roster import Group, Peer, Phase, Roster
+from pccl.protocol.roster import Group, Peer, Roster
 from pccl.protocol.types import (
     CALL_NAMES,
+    CONNECT_CALL,
     NOBODY,
     Answer,
     Ballot,
@@ -113,19 +127,17 @@ class JointCalls:
         lines: list[str] = []
         run = self._votes.run_votes()
         if run:
-            voted = {vote.peer: True for vote in run}
-            peers = self._roster.peers.values()
-            absent = [it.name for it in peers if it.phase is Phase.ACCEPTED and it.id not in voted]
-            lines.append(f"{CALL_NAMES[run[0].kind]}: waiting for {', '.join(absent) or 'the new views'}")
+            missing = [it.name for it in absence.absent(self._roster, self._votes, run[0].kind, run[0].group)]
+            lines.append(f"{CALL_NAMES[run[0].kind]}: waiting for {', '.join(missing) or 'the new views'}")
         if self._resolution is not None and self._resolution.nonces:
             names = [self._roster.peers[peer].name for peer in self._resolution.nonces]
             lines.append(f"newcomers that have not answered: {', '.join(names)}")
         for number, group in self._roster.groups.items():
-            voted = {vote.peer: True for vote in self._votes.group_votes(number)}
             if group.sync is not None:
                 lines.append(f"group {number}: {group.sync.explain()}")
-            elif voted:
-                ranks = [f"rank {group.rank(peer)}" for peer in group.members if peer not in voted]
+            elif self._votes.group_count(number):
+                away = absence.absent(self._roster, self._votes, VoteKind.SYNC_SHARED_STATE, number)
+                ranks = [f"rank {group.rank(it.id)}" for it in away]
                 lines.append(f"group {number}: sync_shared_state: waiting for {', '.join(ranks)}")
         return lines
 
@@ -145,8 +157,9 @@ class JointCalls:
                 self._ask_voter(entry.id, group)
             return
         name = f"rank {group.rank(entry.id)} of group {entry.group}"
-        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name)
+        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name, now)
         clash = self._votes.cast(vote)
+        entry.withdrew = None
         self._roster.dirty = True
         if clash:
             self._fail_votes(vote, clash)
@@ -154,6 +167,39 @@ class JointCalls:
         if vote.kind is not VoteKind.ARE_PEERS_PENDING:
             group.forget_stalls(entry.id)
         self._ask_voter(entry.id, group)
+
+    def withdraw(self, entry: Peer, message: Withdraw, now: int) -> None:
+        """A voter, or one that this master never heard voting, gives up. A complete vote gets its own answer soon; but
+        a synchronisation that misses a caller cannot make all members alike any more, so it fails for all."""
+        group = self._roster.groups[entry.group]
+        if message.call == CONNECT_CALL:
+            return  # admitted meanwhile: the view is its answer
+        if entry.answered is not None and message.call <= entry.answered.call:
+            if message.call == entry.answered.call:
+                self._roster.send(entry.id, _result(entry.answered))
+            return
+        standing = self._votes.of(entry.id, entry.group)
+        if standing is not None and standing.call != message.call:
+            self._fault(entry.id, f"withdraws vote {message.call} while its vote {standing.call} is open", now)
+        elif standing is not None and self._is_complete(standing, group):
+            if group.sync is not None and message.abandoned:
+                self._sync_step(group, group.sync.abandoned(entry.id, now))
+        else:
+            kind = VoteKind(message.kind)
+            waited = f"waited {now - standing.since} ms for " if standing is not None else "waits for "
+            awaited = absence.describe(self._roster, self._votes, kind, entry.group, now, asking=entry.id)
+            text = clip(f"{CALL_NAMES[kind]}: {waited}{awaited or 'nobody else'}")
+            entry.withdrew = (kind, now)
+            self._answer([Answer(entry.id, message.call, Status.TIMEOUT, text)])
+
+    def _is_complete(self, vote: Open, group: Group) -> bool:
+        """Whether all voices are there, so that its answer is on its way."""
+        return (group.sync if vote.kind is VoteKind.SYNC_SHARED_STATE else self._resolution) is not None
+
+    def not_admitted(self, entry: Peer, now: int) -> str:
+        """Whom a newcomer waits for, in words."""
+        awaited = absence.describe(self._roster, self._votes, VoteKind.UPDATE_TOPOLOGY, entry.group, now)
+        return f"not admitted yet: update_topology waits for {awaited or 'the new views'}"
 
     def _ask_voter(self, voter: PeerId, group: Group) -> None:
         """Members wait in operations: has the voter started them?"""

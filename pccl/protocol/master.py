@@ -51,6 +51,7 @@ from pccl.messages import (
     Vote,
     Welcome,
     WhoAreYou,
+    Withdraw,
     clip,
 )
 from pccl.protocol import journal
@@ -97,6 +98,7 @@ class MasterProtocol:
             Register: self._register,
             Heartbeat: self._heartbeat,
             Vote: self._joint.vote,
+            Withdraw: self._withdraw,
             Suspect: self._suspect,
             Report: self._report,
             Stalled: self._joint.stalled,
@@ -320,6 +322,12 @@ class MasterProtocol:
             self._lose(entry, Event.LEFT, f"left{': ' + message.text if message.text else ''}", now)
         else:
             self._forget(entry)
+
+    def _withdraw(self, entry: Peer, message: Withdraw, now: int) -> None:
+        if entry.phase is Phase.ACCEPTED:
+            self._joint.withdraw(entry, message, now)
+        else:
+            self._refuse(entry.id, Status.TIMEOUT, self._joint.not_admitted(entry, now), now)
 
     def _suspect(self, entry: Peer, message: Suspect, now: int) -> None:
         group = self._roster.groups[entry.group]

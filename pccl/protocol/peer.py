@@ -4,9 +4,9 @@
 What for: it turns what the master says, what the engine notices and what the user calls into outputs (types.py) that
 the shell performs in order. Must not know: sockets, threads, clocks, the C library.
 
-The one idea: everything that matters to the master and has no answer yet (the open vote, the report of a frozen epoch,
-suspicions, stalls) is kept here and said again after every Welcome. So a lost connection or a restarted master needs no
-case of its own.
+The one idea: everything that matters to the master and has no answer yet (the open vote or its withdrawal, the report
+of a frozen epoch, suspicions, stalls) is kept here and said again after every Welcome. So a lost connection or a
+restarted master needs no case of its own.
 
 Life of the shell, in order:
 
@@ -15,7 +15,8 @@ Life of the shell, in order:
 3. Accepted: Install(view), then Resolve(CONNECT_CALL). A refusal is Reject(CONNECT_CALL, ...) and Halt.
 4. Engine events: FROZEN -> `engine_frozen` (with pccl_engine_report), SUSPECT -> `engine_suspect`,
    STALLED -> `engine_stalled`. DONE is the shell's alone.
-5. `vote(...)` per joint call; its end is Resolve or Reject with the same call number.
+5. `vote(...)` per joint call; its end is Resolve or Reject with the same call number. `abandon(...)` if its caller is
+   gone: then neither comes.
 6. The socket's monitor: `disconnected`, `reconnected` (say the second and later connections). One timer: `deadline`.
 7. `leave(...)`: Tell(Leave), Halt(CLOSED). The shell flushes the socket and closes.
 """
@@ -51,6 +52,7 @@ from pccl.messages import (
     ReportLine,
     Stalled,
     Started,
+    StatePlan,
     Suspect,
     View,
     Vote,
@@ -59,6 +61,7 @@ from pccl.messages import (
     WhoAreYou,
     clip,
 )
+from pccl.protocol.open_call import OpenCall
 from pccl.protocol.types import (
     CALL_NAMES,
     CONNECT_CALL,
@@ -113,9 +116,11 @@ class PeerProtocol:
         *,
         sync: PeerSync,
         master_timeout_ms: int = 60_000,
+        joint_timeout_ms: int = 300_000,
         limits: Limits | None = None,
     ) -> None:
-        """`peer` and `secret` are 16 fresh random bytes each. `limits` count until Welcome brings the master's."""
+        """`peer` and `secret` are 16 fresh random bytes each. `limits` count until Welcome brings the master's.
+        `joint_timeout_ms` is the patience of joint calls, and of the wish to be admitted."""
         base = limits or Limits()
         self.peer = peer
         self.group = group
@@ -136,7 +141,7 @@ class PeerProtocol:
         self._redial_at = 0
         self._beat_at = 0
         self._timer_at = 0
-        self._vote: Vote | None = None
+        self._call = OpenCall(joint_timeout_ms)
         self._report: Report | None = None
         self._suspects: dict[PeerId, Suspect] = {}
         self._stalls: dict[OperationName, Stalled] = {}
@@ -189,30 +194,34 @@ class PeerProtocol:
         self._connected = True
         self._heard = self._timer_at = now
         self._redial_at = now + self._silence_ms
+        self._call.join(now)
         return [self._hello()]
 
     def opened(self, address: str, port: int, host_id: int, now: int) -> list[PeerOutput]:
         """The data plane listens there. `address` is what other peers dial."""
         self._endpoint = Register(address, port, host_id)
-        return [Tell(self._endpoint)] if self._phase is Phase.JOINING else []
+        return self._say(self._endpoint, self._call.unanswered) if self._phase is Phase.JOINING else []
 
     def vote(self, kind: VoteKind, call: int, body: bytes, pending: int, now: int) -> list[PeerOutput]:
         """A joint call. `call` > 0 rises with each vote. `pending` is pccl_engine_pending: nonzero rejects the call
-        with PENDING_OPERATIONS at once, unless the kind is ARE_PEERS_PENDING. Another open vote rejects it with
-        INVALID."""
+        with PENDING_OPERATIONS at once, unless the kind is ARE_PEERS_PENDING. Another open call rejects it with
+        INVALID, unless that one is abandoned. After the joint timeout it is withdrawn: rejected with TIMEOUT, or
+        answered, if it was complete."""
         name = CALL_NAMES[kind]
         if self._phase is not Phase.MEMBER:
             return [Reject(call, Status.CLOSED, f"{name}: the communicator is {self._phase.value}")]
-        if self._vote is not None:
-            text = f"{name}: another joint call ({CALL_NAMES[VoteKind(self._vote.kind)]}) of this peer is open"
-            return [Reject(call, Status.INVALID, text)]
         if pending and kind is not VoteKind.ARE_PEERS_PENDING:
             return [Reject(call, Status.PENDING_OPERATIONS, f"{name}: {pending} operations have not ended")]
-        self._vote = Vote(call, int(kind), body)
-        out: list[PeerOutput] = [Tell(self._vote)]
-        if kind is VoteKind.SYNC_SHARED_STATE:
-            out += self._sync.voted(call, body, now)
-        return out
+        vote = Vote(call, int(kind), body)
+        rejection = self._call.open(vote, now)
+        if rejection is not None:
+            return [rejection]
+        return self._tell_vote(now) if self._call.vote is vote else []
+
+    def abandon(self, call: int, now: int) -> list[PeerOutput]:
+        """The caller of vote `call` is gone (Ctrl-C): it is withdrawn, and its end is told to nobody. A next call may
+        be made at once. Nothing happens if it has ended."""
+        return self._call.abandon(call)
 
     def leave(self, text: str, now: int) -> list[PeerOutput]:
         """Ends all: open calls are rejected with CLOSED."""
@@ -312,7 +321,7 @@ class PeerProtocol:
         if now - self._heard >= self._master_timeout_ms:
             text = f"the master has been silent for {now - self._heard} ms"
             return self._halt(Status.MASTER_LOST, text, now)
-        out: list[PeerOutput] = []
+        out = self._call.timed_out(now)
         if self._connected and now >= self._redial_at:
             self._redial_at = now + self._silence_ms
             self._welcomed = False
@@ -332,7 +341,8 @@ class PeerProtocol:
             times.append(self._redial_at)
         if self._welcomed:
             times.append(self._beat_at)
-        return min(times)
+        call = self._call.deadline()
+        return min(times) if call is None else min(call, *times)
 
     def explain(self) -> str:
         """What this peer waits for, and for whom; empty if for nothing."""
@@ -345,8 +355,7 @@ class PeerProtocol:
         lines: list[str] = []
         if not self._welcomed:
             lines.append("waiting for the master to come back")
-        if self._vote is not None:
-            lines.append(f"{CALL_NAMES[VoteKind(self._vote.kind)]}: waiting for the other peers")
+        lines += self._call.explain()
         if self._report is not None:
             lines.append(f"epoch {self.epoch} is frozen: waiting for the master's verdict")
         for operation, stalled in self._stalls.items():
@@ -374,14 +383,14 @@ class PeerProtocol:
         if self._endpoint is None:
             opening, self._run_secret = bool(self._run_secret), message.run_secret
             return [] if opening else [OpenDataPlane(message.run_secret)]
-        repeated = [
+        self._call.said_again(now)
+        out = self._say(
             self._endpoint,
             self._report,
             *self._suspects.values(),
-            self._vote,
+            self._call.unanswered,
             *self._stalls.values(),
-        ]
-        out: list[PeerOutput] = [Tell(it) for it in repeated if it is not None]
+        )
         return out + (self._sync.reregistered(now) if self._phase is Phase.MEMBER else [])
 
     def _on_refused(self, message: Refused, now: int) -> list[PeerOutput]:
@@ -409,6 +418,7 @@ class PeerProtocol:
         self._stalls.clear()
         out: list[PeerOutput] = [Install(view, rank, () if first else view.commits)]
         if first:
+            self._call.answered()
             out.append(Resolve(CONNECT_CALL))
         return out + self._sync.view(view, now)
 
@@ -430,17 +440,14 @@ class PeerProtocol:
         return [Ask(message.epoch, message.operation)]
 
     def _on_vote_result(self, message: VoteResult, now: int) -> list[PeerOutput]:
-        vote = self._vote
+        vote = self._call.vote
         if vote is None or vote.call != message.call:
             return []
-        self._vote = None
         out = self._sync.ended(message.status, now) if vote.kind == VoteKind.SYNC_SHARED_STATE else []
-        if message.status == Status.OK:
-            return [*out, Resolve(message.call, message.flag, message.body)]
-        try:
-            return [*out, Reject(message.call, Status(message.status), message.text)]
-        except ValueError:
-            return [*out, Reject(message.call, Status.PROTOCOL, f"status {message.status}: {message.text}")]
+        if not self._call.abandoned:
+            out.append(_end_of_call(message))
+        self._call.answered()
+        return out + self._tell_vote(now)
 
     def _on_heartbeat_reply(self, message: HeartbeatReply, now: int) -> list[PeerOutput]:
         return []
@@ -453,9 +460,24 @@ class PeerProtocol:
         return [self._hello()]
 
     def _on_state_message(self, message: Message, now: int) -> list[PeerOutput]:
+        if isinstance(message, StatePlan):
+            vote = self._call.vote
+            if vote is None or vote.kind != VoteKind.SYNC_SHARED_STATE or not self._call.under_way(message.call):
+                return []
         return self._sync.received(message, now)
 
     # ------------------------------------------------------------------------------------------ ends
+
+    def _tell_vote(self, now: int) -> list[PeerOutput]:
+        """A vote has become the open one."""
+        vote = self._call.vote
+        out = self._say(vote)
+        if vote is not None and vote.kind == VoteKind.SYNC_SHARED_STATE:
+            out += self._sync.voted(vote.call, vote.body, now)
+        return out
+
+    def _say(self, *messages: Message | None) -> list[PeerOutput]:
+        return [Tell(it) for it in messages if it is not None]
 
     def _hello(self) -> Tell:
         return Tell(Hello(PROTOCOL_VERSION, self._secret, self.group, self.epoch))
@@ -468,13 +490,18 @@ class PeerProtocol:
         """Nothing more comes from this peer: the engine ends its operations, open calls fail."""
         if self._phase is Phase.HALTED:
             return []
-        joining, vote = self._phase is Phase.JOINING, self._vote
-        self._phase, self._vote = Phase.HALTED, None
+        vote = self._call.vote
+        self._phase = Phase.HALTED
         out: list[PeerOutput] = [Halt(status, text)]
         if vote is not None and vote.kind == VoteKind.SYNC_SHARED_STATE:
             out += self._sync.ended(int(status), now)
-        if joining:
-            out.append(Reject(CONNECT_CALL, status, text))
-        if vote is not None:
-            out.append(Reject(vote.call, status, text))
-        return out
+        return out + self._call.end(status, text)
+
+
+def _end_of_call(message: VoteResult) -> Resolve | Reject:
+    if message.status == Status.OK:
+        return Resolve(message.call, message.flag, message.body)
+    try:
+        return Reject(message.call, Status(message.status), message.text)
+    except ValueError:
+        return Reject(message.call, Status.PROTOCOL, f"status {message.status}: {message.text}")

@@ -30,6 +30,7 @@ from pccl.messages import (
     Started,
     Suspect,
     Vote,
+    Withdraw,
 )
 from pccl.protocol import journal
 from pccl.protocol.types import (
@@ -45,6 +46,7 @@ from pccl.protocol.types import (
     PeerId,
     Record,
     Send,
+    VoteKind,
 )
 
 MAX_STALLS = 8
@@ -57,7 +59,7 @@ class Phase(Enum):
     ACCEPTED = "accepted"
 
 
-_BEFORE_ACCEPTANCE = (Hello, Register, Heartbeat, ProbeReply, Leave)
+_BEFORE_ACCEPTANCE = (Hello, Register, Heartbeat, ProbeReply, Withdraw, Leave)
 
 LEGAL: dict[Phase, tuple[type, ...]] = {
     Phase.UNKNOWN: (Hello,),
@@ -71,7 +73,8 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
 @dataclass(slots=True)
 class Peer:
     """One peer as the master sees it. `known` is False until its Hello came over the present connection; `returning`:
-    the master restarted and has not seen it since. `heard` is when it last spoke (ms)."""
+    the master restarted and has not seen it since. `heard` is when it last spoke (ms). `withdrew` says which joint call
+    it gave up and when, until it makes the next one."""
 
     id: PeerId
     secret: bytes
@@ -82,6 +85,7 @@ class Peer:
     returning: bool = False
     member: Member | None = None
     answered: Answer | None = None
+    withdrew: tuple[VoteKind, int] | None = None
 
     @property
     def name(self) -> str:

@@ -72,6 +72,13 @@ class MasterSync:
         self._sync.lost(peer)
         return self._end()
 
+    def abandoned(self, peer: PeerId, now: int) -> SyncStep:
+        """The caller of `peer` is gone: it neither takes over nor serves any state."""
+        if self._sync is None or self._sync.outcome is not None:
+            return SyncStep()
+        self._sync.abandoned(peer)
+        return self._end()
+
     def rejoined(self, peer: PeerId, now: int) -> SyncStep:
         """`peer` may have missed its plan: it gets it again."""
         if self._sync is None or self._sync.outcome is not None or peer not in self._calls:

@@ -321,6 +321,11 @@ class StateSync:
             self._gone.append(peer)
             self._settle()
 
+    def abandoned(self, peer: PeerId) -> None:
+        """`peer` stays a member but takes no part: an agreement of the others would leave it behind, unnoticed."""
+        if self.outcome is None and peer in self._members:
+            self.outcome = Refusal(f"rank {self._ranks[peer]} gave up its call while the state was fetched")
+
     def lost(self, peer: PeerId) -> None:
         """`peer` is no longer a member."""
         if self.outcome is not None or peer not in self._members:

@@ -17,7 +17,7 @@ from pccl.protocol.types import CALL_NAMES, PeerId, VoteKind
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One peer's open vote. `name` is how texts call the peer."""
+    """One peer's open vote. `name` is how texts call the peer; `since` is when it came (ms)."""
 
     peer: PeerId
     group: int
@@ -25,6 +25,7 @@ class Open:
     kind: VoteKind
     body: bytes
     name: str
+    since: int
 
 
 class VoteBox:

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "sync": lambda bench, name, revision, content: bench.vote(
         name, VoteKind.SYNC_SHARED_STATE, offer(int(revision), content)
     ),
+    "abandon": lambda bench, name: bench.abandon(name),
     "report": _report,
     "frozen": lambda bench, name, suspect="": bench.frozen(name, suspect),
     "timeout": lambda bench, name: bench.frozen(name, reason=Status.TIMEOUT, text="no progress for 300000 ms"),
@@ -99,4 +100,5 @@ def test_all_main_stories_are_there() -> None:
         "silent_peer",
         "split_verdict_avoided",
         "vote_mismatch",
+        "withdrawn_vote",
     ]

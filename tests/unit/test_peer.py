@@ -35,12 +35,14 @@ from pccl.messages import (
     ReportLine,
     Stalled,
     Started,
+    StatePlan,
     Suspect,
     View,
     Vote,
     VoteResult,
     Welcome,
     WhoAreYou,
+    Withdraw,
 )
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.state_peer import PeerStateSync
@@ -418,6 +420,22 @@ def test_leaving_says_goodbye_and_ends_all() -> None:
     assert peer.leave("done", 0) == []
 
 
+def test_a_plan_for_a_vote_that_is_no_synchronisation_does_not_make_it_wait_for_ever() -> None:
+    peer = _member()
+    peer.vote(PENDING, 3, b"", 0, 0)
+    assert peer.received(StatePlan(3, 9, False, (), ()), 1) == []
+    peer.received(HeartbeatReply(), 300_000)
+    assert Withdraw(3, PENDING, abandoned=False) in _told(peer.timed_out(300_000))
+
+
+def test_leaving_tells_the_caller_that_waits_behind_an_abandoned_call() -> None:
+    peer = _member()
+    peer.vote(VoteKind.SYNC_SHARED_STATE, 3, b"", 0, 0)
+    assert _told(peer.abandon(3, 0)) == [Withdraw(3, VoteKind.SYNC_SHARED_STATE, abandoned=True)]
+    assert peer.vote(PENDING, 4, b"", 0, 0) == []
+    assert [it.call for it in peer.leave("done", 0) if isinstance(it, Reject)] == [4]
+
+
 def test_leaving_before_connecting_says_nothing() -> None:
     assert _peer().leave("", 0) == [Halt(Status.CLOSED, "")]
 
@@ -450,6 +468,7 @@ def test_nothing_moves_after_the_end() -> None:
     assert peer.engine_stalled(4, OPERATION, 1, (), 1) == []
     assert peer.started_answer(4, OPERATION, 1, 1) == []
     assert peer.state_event(object(), 1) == []
+    assert peer.abandon(1, 1) == []
     assert peer.opened("10.0.0.2", 2, 2, 1) == []
     assert peer.explain() == ""
 
@@ -461,6 +480,8 @@ MASTER_TALKS = st.lists(st.one_of([objects(cls) for kind, cls in KINDS.items() i
 def test_no_talk_of_a_master_breaks_the_peer(talk: list[Message]) -> None:
     for peer in (_joining(), _member()):
         peer.vote(PENDING, 1, b"", 0, 0)
+        peer.abandon(len(talk) % 2, 0)
+        peer.vote(PENDING, 2, b"", 0, 0)
         for now, message in enumerate(talk):
             outputs = peer.received(message, now)
             if peer.halted:

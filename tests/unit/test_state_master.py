@@ -68,6 +68,16 @@ def test_answers_carry_the_calls_that_they_answer() -> None:
     assert [(answer.peer, answer.call) for answer in step.answers] == [(A, 10), (B, 11)]
 
 
+def test_a_caller_that_is_gone_ends_it_for_all_and_once() -> None:
+    sync = fetching()
+    step = sync.abandoned(B, 0)
+    assert step.answers is not None
+    assert [(answer.peer, answer.status) for answer in step.answers] == [(it, Status.STATE) for it in (A, B, C)]
+    assert "rank 1 gave up" in step.answers[0].text
+    assert step.memory is None
+    assert sync.abandoned(A, 0) == NONE
+
+
 def test_report_of_the_last_fetcher_ends_it() -> None:
     sync = fetching()
     assert "rank 2" in sync.explain()

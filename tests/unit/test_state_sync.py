@@ -366,6 +366,13 @@ def test_fetcher_that_gives_up_fails_all() -> None:
     assert sync.outcome == Refusal("rank 2 could not fetch the state: 'k0' of rank 1 does not match its hash")
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_donor_or_fetcher_whose_caller_is_gone_fails_all(rank: int) -> None:
+    sync = course()
+    sync.abandoned(peer_of(rank))
+    assert sync.outcome == Refusal(f"rank {rank} gave up its call while the state was fetched")
+
+
 def test_donor_that_cannot_serve_stays_a_member() -> None:
     sync = course()
     sync.failed(peer_of(0), "out of memory")
@@ -382,6 +389,7 @@ def test_late_words_change_nothing() -> None:
     outcome = sync.outcome
     sync.fetched(peer_of(3), [])
     sync.failed(peer_of(3), "second")
+    sync.abandoned(peer_of(3))
     sync.lost(peer_of(0))
     assert sync.outcome is outcome
 

@@ -13,7 +13,7 @@ SYNC = VoteKind.SYNC_SHARED_STATE
 
 
 def _vote(name: str, kind: VoteKind, group: int = 0, call: int = 1) -> Open:
-    return Open(name.encode() * 16, group, call, kind, b"", name)
+    return Open(name.encode() * 16, group, call, kind, b"", name, since=0)
 
 
 def test_votes_are_counted_by_scope() -> None:
