@@ -25,7 +25,7 @@ from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
 from pccl.errors import Closed, InvalidArgument, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
-from pccl.protocol.types import VoteKind
+from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Request, milliseconds, whole
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
@@ -50,7 +50,11 @@ class Communicator:
 
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers (at
     most `operation_timeout`); `operation_timeout` without any progress of an operation; `master_timeout` for a master
-    that went away, before MasterLost. The heartbeat limit is the master's to set.
+    that went away, before MasterLost; `joint_timeout` until all others have made the same joint call, and until they
+    admit this peer. It has to be longer than the longest stretch of work that another peer does between such calls. It
+    may be shorter than `operation_timeout`, but then gives up on a peer that an operation still holds; and shorter than
+    `master_timeout`, but then calls made while the master was away end when it returns. The heartbeat limit is the
+    master's to set.
 
     Any thread may call. Operations of one tag are matched in the order of their calls, so threads use tags of their
     own. After a fork, the child's copy is unusable and raises Closed; the parent goes on.
@@ -72,6 +76,7 @@ class Communicator:
         link_timeout: float = 10.0,
         operation_timeout: float = 300.0,
         master_timeout: float = 60.0,
+        joint_timeout: float = 300.0,
     ) -> None:
         """Checks everything that can be checked; `connect` talks to others. Raises InvalidArgument."""
         if commit not in ("each", "deferred"):
@@ -97,6 +102,7 @@ class Communicator:
             link_timeout_ms=milliseconds("link_timeout", link_timeout),
             operation_timeout_ms=milliseconds("operation_timeout", operation_timeout),
             master_timeout_ms=milliseconds("master_timeout", master_timeout),
+            joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
         )
         self._modes = request.Modes.of(deferred=commit == "deferred", preserve_input=preserve_input)
         self._flights = Flights()
@@ -111,8 +117,8 @@ class Communicator:
         """Joins the run; returns when this peer is accepted into its group.
 
         Waits for a master that is not there yet (up to `connect_timeout`, or `n_attempts` seconds), then until all
-        accepted peers have called `update_topology`. Raises MasterLost, VersionMismatch, InvalidArgument (interface);
-        may be called again then.
+        accepted peers have called `update_topology` (up to `joint_timeout`). Raises MasterLost, VersionMismatch,
+        OperationTimeout (its text names who has not called), InvalidArgument (interface); may be called again then.
         """
         if self._closed:
             raise Closed("the communicator is closed")
@@ -218,20 +224,26 @@ class Communicator:
         return self._ready().explain(collective, dtype, op, algorithm, elements)
 
     # ------------------------------------------------------------ joint calls
+    #
+    # Ctrl-C ends the wait at once; the master withdraws the vote meanwhile, and the next joint call waits for that.
+    # If all had called already, the call takes effect all the same.
 
     def update_topology(self) -> None:
         """Admits pending newcomers. Returns when all accepted peers of the run have called it and the new view is
         installed. Raises PendingOperations, CallMismatch (others vote for something else, or wait in a collective),
+        OperationTimeout (after `joint_timeout`; its text names who has not called, and calling again is fine),
         Expelled, MasterLost."""
-        self._joined().vote(VoteKind.UPDATE_TOPOLOGY).result()
+        self._vote(VoteKind.UPDATE_TOPOLOGY)
 
     def are_peers_pending(self) -> bool:
-        """Whether newcomers wait; the same answer on all accepted peers of the run, all of which must call it."""
-        return self._joined().vote(VoteKind.ARE_PEERS_PENDING).result().flag
+        """Whether newcomers wait; the same answer on all accepted peers of the run, all of which must call it. Raises
+        what `update_topology` raises."""
+        return self._vote(VoteKind.ARE_PEERS_PENDING).flag
 
     def optimize_topology(self) -> None:
-        """Adopts the master's present choice of ring order. All accepted peers of the run must call it."""
-        self._joined().vote(VoteKind.OPTIMIZE_TOPOLOGY).result()
+        """Adopts the master's present choice of ring order. All accepted peers of the run must call it. Raises what
+        `update_topology` raises."""
+        self._vote(VoteKind.OPTIMIZE_TOPOLOGY)
 
     def sync_shared_state(
         self,
@@ -240,7 +252,9 @@ class Communicator:
     ) -> SharedStateSyncInfo:
         """Makes the state bit-identical on all members of the group, which must all call it. Sets its revision.
 
-        Raises SharedStateError (nothing was changed then) and what joint calls raise.
+        Raises SharedStateError and what `update_topology` raises; nothing was changed then. `joint_timeout` ends when
+        all have called: fetching is bounded by its own progress. Ctrl-C while others fetch fails their calls too; after
+        any Ctrl-C in it, call it again before the state is used.
         """
         control = self._joined()
         return synchronise(control, self._ready(), shared_state, strategy)
@@ -399,7 +413,11 @@ class Communicator:
         """
         return self._run(request.commit(timeout))
 
-    # ------------------------------------------------------------ down to the engine
+    # ------------------------------------------------------------ down to the master and to the engine
+
+    def _vote(self, kind: VoteKind) -> Resolve:
+        with self._joined().vote(kind) as call:
+            return call.result()
 
     def _run(self, operation: Request) -> ReduceInfo:
         engine = self._engine

@@ -18,6 +18,8 @@ import queue
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import uvloop
@@ -55,6 +57,7 @@ LEAVE_MS = 200
 """How long the farewell may take to leave for a master that is connected."""
 
 _STOP_S = 1.0
+_SIGNAL_S = 0.2
 _FORKED = "unusable in a forked child"
 
 
@@ -73,6 +76,7 @@ class ControlOptions:
     link_timeout_ms: int
     operation_timeout_ms: int
     master_timeout_ms: int
+    joint_timeout_ms: int
 
 
 class Call:
@@ -87,12 +91,20 @@ class Call:
 
     def next(self) -> PeerOutput:
         """The next output; blocks until there is one (Ctrl-C works). Raises what the call failed with."""
-        output = self._outputs.get()
+        output = self._take()
         if isinstance(output, Reject):
             raise error_for(output.status, output.text)
         if isinstance(output, PCCLError):
             raise output
         return output
+
+    def _take(self) -> PeerOutput | PCCLError:
+        """A signal that arrives just before the thread falls asleep does not wake it, so it never sleeps for long."""
+        while True:
+            try:
+                return self._outputs.get(timeout=_SIGNAL_S)
+            except queue.Empty:
+                pass
 
     def result(self) -> Resolve:
         """How the call ended. Raises what it failed with."""
@@ -116,6 +128,7 @@ class Control:
             options.group,
             sync=PeerStateSync(),
             master_timeout_ms=options.master_timeout_ms,
+            joint_timeout_ms=options.joint_timeout_ms,
         )
         self.engine: Engine | None = None
         self.view: View | None = None
@@ -126,7 +139,8 @@ class Control:
         self._link: DealerLink | None = None
         self._met_master = False
         self._timer: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()
+        # Re-entrant: the garbage collector may end a call in any thread, also in one that holds it.
+        self._lock = threading.RLock()
         self._ended: str | None = None
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(CONNECT_CALL + 1)
@@ -144,14 +158,20 @@ class Control:
         self._thread.start()
         return call
 
-    def vote(self, kind: VoteKind, body: bytes = b"") -> Call:
-        """Makes a joint call. Raises Closed."""
-        with self._lock:
-            self._check_running()
-            number = next(self._numbers)
-            call = self._calls[number] = Call()
-            self._loop.call_soon_threadsafe(self._vote, kind, number, body)
-        return call
+    @contextmanager
+    def vote(self, kind: VoteKind, body: bytes = b"") -> Iterator[Call]:
+        """Makes a joint call, for the `with` block that waits for its end. Whatever leaves the block before that, be it
+        Ctrl-C, lets the master withdraw the vote, without waiting for it. Raises Closed."""
+        number = next(self._numbers)
+        try:
+            with self._lock:
+                self._check_running()
+                call = self._calls[number] = Call()
+                self._loop.call_soon_threadsafe(self._vote, kind, number, body)
+            yield call
+        except BaseException:
+            self._abandon(number)
+            raise
 
     def state_event(self, event: object) -> None:
         """Passes an event of a shared-state transfer to the core. Raises Closed."""
@@ -186,13 +206,19 @@ class Control:
 
     def forked(self) -> None:
         """To be called in a forked child: gives up all that was inherited and tells nobody anything."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ended = _FORKED
         self._calls.clear()
         if self._master is not None:
             system.close_connections_to(self._master.host, self._master.port)
         if self.engine is not None:
             self.engine.forked()
+
+    def _abandon(self, number: int) -> None:
+        """The caller is gone. Nothing happens if its call has ended."""
+        with self._lock:
+            if self._calls.pop(number, None) is not None and self._ended is None:
+                self._loop.call_soon_threadsafe(lambda: self._perform(self._protocol.abandon(number, _now())))
 
     def _check_running(self) -> None:
         if self._ended is not None:
@@ -214,11 +240,11 @@ class Control:
                 self._loop.remove_reader(self.engine.event_fd)
             if self._link is not None:
                 self._link.close(LEAVE_MS)
-            self._loop.close()
-            with self._lock:
+            with self._lock:  # from here on nobody hands the loop any more work
                 self._ended = self._ended or "closed"
                 calls = list(self._calls.values())
                 self._calls.clear()
+            self._loop.close()
             for call in calls:
                 call.put(Closed(f"the communicator is {self._ended}"))
 

@@ -136,7 +136,8 @@ class MasterLost(RemoteError):
 
 
 class OperationTimeout(RemoteError, TimeoutError):
-    """No progress within the timeout; the text names the operation and the peers it waited for."""
+    """An operation made no progress within its timeout, or a joint call (or `connect`) was not joined by all others
+    within `joint_timeout`; the text names the call and the peers it waited for."""
 
     status = Status.TIMEOUT
 

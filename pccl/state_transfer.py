@@ -6,12 +6,17 @@ idea: the calling thread reads the stream, and each plan's work is a `_Work` wit
 vote, a plan that replaces another, and Ctrl-C all find a thread that listens. Only when the vote has ended well, which
 means that every member holds verified bytes of all it lacked, does the caller copy what was fetched over the user's
 tensors. Up to that point, whatever happens, nothing was changed.
+
+Ctrl-C before the vote is complete withdraws it; while members fetch it fails the call for all of them, since one would
+be left behind; once the master has answered it leaves this member alone with its old revision, and perhaps with half of
+the new bytes. Calling again is right in each case: a revision that is not the agreed one is fetched anew.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pccl._native import Engine, Pointer, pin
@@ -54,7 +59,7 @@ class Outputs(Protocol):
 class Voting(Protocol):
     """What is needed of the control plane: `control.Control`."""
 
-    def vote(self, kind: VoteKind, body: bytes = b"") -> Outputs: ...
+    def vote(self, kind: VoteKind, body: bytes = b"") -> AbstractContextManager[Outputs]: ...
     def state_event(self, event: object) -> None: ...
 
 
@@ -73,17 +78,17 @@ def synchronise(
     body = encode(StateOffer(state.revision, int(strategy), digest.entries))
     if len(body) > MAX_BODY_BYTES:
         raise InvalidArgument(f"names and shapes of the shared state take {len(body)} bytes, {MAX_BODY_BYTES} at most")
-    call = control.vote(VoteKind.SYNC_SHARED_STATE, body)
     work: _Work | None = None
-    try:
-        while not isinstance(output := call.next(), Resolve):
-            if isinstance(output, Transfer):
-                if work is not None:
-                    work.end()
-                work = _Work(output.plan, control, engine, state, digest)
-    finally:
-        if work is not None:
-            work.end()
+    with control.vote(VoteKind.SYNC_SHARED_STATE, body) as call:
+        try:
+            while not isinstance(output := call.next(), Resolve):
+                if isinstance(output, Transfer):
+                    if work is not None:
+                        work.end()
+                    work = _Work(output.plan, control, engine, state, digest)
+        finally:
+            if work is not None:
+                work.end()
     agreed = decode(output.body)
     if not isinstance(agreed, StateAgreed):
         raise SharedStateError(f"the master ended the vote with a {type(agreed).__name__}")

@@ -90,6 +90,7 @@ def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pyt
         ({"link_timeout": 20.0, "operation_timeout": 10.0}, r"link_timeout \(20 s\) must not be longer than operation"),
         ({"connect_timeout": 0.0}, "connect_timeout must be a positive"),
         ({"master_timeout": -1.0}, "master_timeout must be a positive"),
+        ({"joint_timeout": 0.0}, "joint_timeout must be a positive"),
         ({"min_world_size": 0}, "min_world_size must be"),
         ({"peer_group": 2**32}, "peer_group must be"),
         ({"p2p_connection_pool_size": 65}, "p2p_connection_pool_size must be"),

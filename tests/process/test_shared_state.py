@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,8 @@ def synchronise(
         info = comm.sync_shared_state(state, strategy)
     except pccl.SharedStateError as failure:
         line.send(kind="refused", text=str(failure), digest=state.hexdigest())
+    except KeyboardInterrupt:
+        line.send(kind="interrupted", digest=state.hexdigest())
     else:
         assert state.revision == info.revision
         line.send(kind="synced", tx=info.tx_bytes, rx=info.rx_bytes, revision=info.revision,
@@ -220,6 +223,27 @@ def test_restarted_master_carries_the_synchronisation_on(tmp_path: Path) -> None
         for peer in peers:
             peer.tell(kind="synchronise")
         assert [run.expect(peer, "synced")["revision"] for peer in peers] == [10] * 3
+        end(run, peers)
+
+
+def test_interrupted_donor_ends_the_call_for_all_and_may_call_again(tmp_path: Path) -> None:
+    held: dict[str, Any] = {"seed": 1, "revision": 9, "sizes": [32 * MIB]}
+    blank: dict[str, Any] = {"seed": 2, "sizes": [32 * MIB]}
+    with Run(tmp_path) as run:
+        peers = start(run, held, {**blank, "pause_at": 4}, held)
+        order(run, peers)
+        run.expect(peers[1], "paused")
+        peers[0].kill(signal.SIGINT)
+        run.expect(peers[0], "interrupted")
+        text = run.expect(peers[2], "refused")["text"]
+        assert "gave up its call while the state was fetched" in text
+        peers[1].tell(kind="go on")
+        assert run.expect(peers[1], "refused") == {"kind": "refused", "text": text, "digest": digest_of(**blank)}
+        for peer in peers:
+            peer.tell(kind="synchronise")
+        results = [run.expect(peer, "synced") for peer in peers]
+        assert len({it["digest"] for it in results}) == 1
+        assert results[0]["revision"] == 10
         end(run, peers)
 
 

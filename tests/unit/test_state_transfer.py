@@ -91,10 +91,15 @@ class FakeControl:
         self.half = PeerStateSync()
         self.outputs: queue.SimpleQueue[PeerOutput | BaseException] = queue.SimpleQueue()
 
-    def vote(self, kind: VoteKind, body: bytes = b"") -> FakeControl:
+    @contextmanager
+    def vote(self, kind: VoteKind, body: bytes = b"") -> Iterator[FakeControl]:
         assert kind == VoteKind.SYNC_SHARED_STATE
-        self._run.voted(self, body)
-        return self
+        try:
+            self._run.voted(self, body)
+            yield self
+        except KeyboardInterrupt:
+            self._run.abandoned(self.peer)
+            raise
 
     def next(self) -> PeerOutput:
         output = self.outputs.get(timeout=WAIT_S)
@@ -164,6 +169,13 @@ class Run:
             self.controls[peer].outputs.put(PeerLost("killed"))
             assert self.sync is not None
             self._perform(self.sync.member_lost(peer, 0))
+
+    def abandoned(self, peer: bytes) -> None:
+        """The caller of `peer` is gone, and so the master was told."""
+        with self.lock:
+            assert self.sync is not None
+            assert not self.engines[peer].served, "it served nothing any more when it said so"
+            self._perform(self.sync.abandoned(peer, 0))
 
     def _perform(self, step: SyncStep) -> None:
         for send in step.sends:
@@ -339,6 +351,27 @@ def test_interrupted_caller_stops_serving_and_changes_nothing() -> None:
         calls = run.synchronise()
     for call in calls:
         with pytest.raises(KeyboardInterrupt):
+            call.result()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_an_interrupted_donor_or_fetcher_ends_the_call_for_all(gone: int) -> None:
+    states = state(1, revision=5), state(2), state(3)
+    run = Run(*states, last=5)
+    started = threading.Event()
+
+    def interrupt(donor: bytes) -> None:
+        if not started.is_set():
+            started.set()
+            run.controls[run.peers[gone]].outputs.put(KeyboardInterrupt())
+
+    run.before_fetch = interrupt
+    with unchanged(*states):
+        calls = run.synchronise()
+    with pytest.raises(KeyboardInterrupt):
+        calls.pop(gone).result()
+    for call in calls:
+        with pytest.raises(SharedStateError, match=f"rank {gone} gave up its call"):
             call.result()
 
 
