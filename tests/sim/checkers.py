@@ -91,6 +91,21 @@ class Checkers:
             if self._answers.setdefault((answer.peer, answer.call), value) != value:
                 self.fail(f"call {answer.call} of {answer.peer.hex()[:8]} was answered twice, differently")
 
+    def views_need_every_voice(self, record: Record) -> None:
+        """Nobody's epoch ends by a vote that it took no part in, or has withdrawn from."""
+        if isinstance(record, Change) and record.answers:
+            voices = {answer.peer for answer in record.answers}
+            for view in record.views:
+                for rank, peer in enumerate(view.members):
+                    if rank not in view.admitted and peer not in voices:
+                        self.fail(f"a vote without {peer.hex()[:8]} made its epoch {view.epoch}")
+
+    def timeout_was_journalled(self, peer: PeerId, call: int) -> None:
+        """A call that was given up has no other answer."""
+        status = self._answers.get((peer, call), (int(Status.TIMEOUT),))[0]
+        if status != Status.TIMEOUT:
+            self.fail(f"call {call} of {peer.hex()[:8]} was given up, but the journal has answer {status}")
+
     def no_protocol_errors(self, event: Event, text: str) -> None:
         """Correct cores never see each other break the protocol, and no report contradicts another."""
         if event is Event.CONFLICT or "protocol" in text:

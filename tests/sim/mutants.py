@@ -13,12 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from pccl.errors import Status
-from pccl.messages import Hello, Message, OperationName, ReportLine, View, Vote
+from pccl.messages import Hello, Message, OperationName, ReportLine, View, Vote, Withdraw
 from pccl.protocol.epochs import Epochs
+from pccl.protocol.joint import JointCalls
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.roster import Group
 from pccl.protocol.types import Append, GroupView, MasterOutput, PeerId
 from pccl.protocol.verdict import DATA_DONE, ReportIndex
+from pccl.protocol.votes import Open, VoteBox
 from tests.sim.dataplane import Engine
 
 
@@ -121,5 +123,45 @@ class NoAnswerAgain(MasterProtocol):
         return super().received(peer, message, now)
 
 
+class _LateJoint(JointCalls):
+    def _is_complete(self, vote: Open, group: Group) -> bool:
+        return False
+
+
+class LateWithdrawal(MasterProtocol):
+    """Lets voters withdraw from what is complete."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._joint.__class__ = _LateJoint
+        return super().start(now)
+
+
+class _KeepingBox(VoteBox):
+    def drop(self, peer: PeerId, group: int) -> None:
+        if not self.keeping:
+            super().drop(peer, group)
+
+    keeping = False
+
+
+class KeptVote(MasterProtocol):
+    """Answers a withdrawal, and counts the voice all the same."""
+
+    def received(self, peer: PeerId, message: Message, now: int) -> list[MasterOutput]:
+        box = self._joint._votes
+        box.__class__ = _KeepingBox
+        assert isinstance(box, _KeepingBox)
+        box.keeping = isinstance(message, Withdraw)
+        return super().received(peer, message, now)
+
+
 ENGINES: tuple[type[Engine], ...] = (NoFreeze, NoBarrier, StaleEpoch, PublishesNothing)
-MASTERS: tuple[type[MasterProtocol], ...] = (AnyDone, EarlyVerdict, ForgetfulJournal, NoViewAgain, NoAnswerAgain)
+MASTERS: tuple[type[MasterProtocol], ...] = (
+    AnyDone,
+    EarlyVerdict,
+    ForgetfulJournal,
+    NoViewAgain,
+    NoAnswerAgain,
+    LateWithdrawal,
+    KeptVote,
+)

@@ -70,8 +70,8 @@ class Program:
         self.fetched: Content | None = None
         self.steps = 0
         self.doing = "connect"
+        self.call = 0
         self._strategy = SharedStateSyncStrategy.ENFORCE_POPULAR
-        self._call = 0
         self._kind = VoteKind.SYNC_SHARED_STATE
         self._outcomes: dict[int, tuple[int, tuple[PeerId, ...]]] = {}
         self._flying: dict[int, bool] = {}
@@ -89,11 +89,11 @@ class Program:
         self._vote(VoteKind.SYNC_SHARED_STATE, StateOffer(self.content.step, int(self._strategy), (entry,)))
 
     def _vote(self, kind: VoteKind, offer: StateOffer | None = None) -> None:
-        self._call += 1
+        self.call += 1
         self._kind = kind
         self.doing = kind.name
         self.fetched = None
-        self.host.vote(kind, self._call, messages.encode(offer) if offer is not None else b"")
+        self.host.vote(kind, self.call, messages.encode(offer) if offer is not None else b"")
 
     def resolved(self, call: int, flag: bool, body: bytes) -> None:
         if self._kind is VoteKind.SYNC_SHARED_STATE and body:
@@ -105,10 +105,17 @@ class Program:
         else:
             self.host.later(self._pause(), self.sync)
 
-    def rejected(self, status: Status) -> None:
-        if status is Status.STATE and self.content == FRESH:
+    def rejected(self, status: Status, text: str) -> None:
+        if self.content == FRESH and "SEND_ONLY would make that the group's state" in text:
             self._strategy = SharedStateSyncStrategy.SEND_ONLY
-        self.host.later(self._pause(), self.sync)
+        self.host.later(self._pause(), self.again if status is Status.TIMEOUT else self.sync)
+
+    def again(self) -> None:
+        """After a joint call was given up: the same one, or back to where all programs begin."""
+        if self._kind is VoteKind.SYNC_SHARED_STATE or self.host.draw() < 0.5:
+            self.sync()
+        else:
+            self._vote(self._kind)
 
     def _agreed(self, agreed: Any) -> None:
         self._strategy = SharedStateSyncStrategy.ENFORCE_POPULAR

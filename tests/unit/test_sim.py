@@ -19,7 +19,7 @@ from tests.sim.world import FAULTS, HARMLESS, World
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(FIRST_SEED, FIRST_SEED + 50)
 MUTANT_SEEDS = range(FIRST_SEED, FIRST_SEED + 400)
-MUTANT_FAULTS = ("crash", "control_break", "data_break", "master_crash", "pause", "data_partition")
+MUTANT_FAULTS = ("crash", "control_break", "data_break", "master_crash", "pause", "data_partition", "interrupt")
 
 REGRESSIONS: tuple[int, ...] = (599, 1283, 4620)
 """Seeds that ever failed."""
