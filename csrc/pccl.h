@@ -133,7 +133,8 @@ typedef struct pccl_options {
     uint32_t min_world_size;      /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
     uint32_t segment_bytes;       /* 0 chooses; at most 16 MiB; equal on all peers */
     uint32_t connect_timeout_ms;  /* 0 is 10,000: a link that cannot be made is a lost peer */
-    uint32_t operation_timeout_ms;/* 0 is 300,000: without any progress */
+    uint32_t operation_timeout_ms; /* 0 is 300,000: without a byte from those an operation waits for; ten times that
+                                      without progress of its own */
     uint32_t stall_ms;            /* 0 is 100: when a waiting operation is reported */
     uint8_t checksum;             /* 0 auto (frames that leave the host), 1 always, 2 never */
 } pccl_options;
@@ -262,7 +263,8 @@ typedef struct pccl_operation pccl_operation;
 enum {
     PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
     PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
-    PCCL_NOTIFY = 4         /* a PCCL_EVENT_DONE with `token` follows when it has ended */
+    PCCL_NOTIFY = 4,        /* a PCCL_EVENT_DONE with `token` follows when it has ended */
+    PCCL_HOLD_TAG = 8       /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
 };
 
 /* What to do. `count` is in elements, as in NCCL:
@@ -315,6 +317,12 @@ pccl_status pccl_wait(pccl_operation *operation, int64_t timeout_ms, pccl_info *
  * on, else that is NULL. */
 pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout_ms, pccl_operation **operation,
                      pccl_info *info, pccl_error *error);
+
+/* When a change of epoch ends an operation, later calls of its tag (deferred ones: of any tag, and the commit) end with
+ * PEER_LOST too, until the caller has seen such a failure: from pccl_wait, pccl_run, or by giving the handle back. Else a
+ * call that was made in ignorance would take the number of a retry. For callers that fetch outcomes in the background
+ * (PCCL_HOLD_TAG) this function says that the user has seen a failure of `tag`. */
+void pccl_release_tag(pccl_engine *engine, uint64_t tag);
 
 /* 1 once it has ended, else 0; never blocks. */
 int pccl_done(pccl_operation *operation);

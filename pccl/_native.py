@@ -328,12 +328,17 @@ class Engine:
             call = slot.call
             call.collective, call.dtype, call.op, call.algorithm = collective, dtype, op, algorithm
             call.root, call.count, call.tag = root, count, tag
-            call.flags = flags | lib.PCCL_NOTIFY
+            call.flags = flags | lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
             call.input, call.output = source, target
             call.expected_epoch, call.timeout_ms, call.token = expected_epoch, timeout_ms, token
             if lib.pccl_start(self._engine, call, slot.operation, slot.error):
                 raise _failure(slot.error)
             return self._adopt(slot)
+
+    def release_tag(self, tag: int) -> None:
+        """The user has seen that an operation of `tag` failed: calls of that tag may run again (see `pccl.h`)."""
+        with self._slot():
+            lib.pccl_release_tag(self._engine, tag)
 
     def explain(self, collective: int, dtype: int, op: int, algorithm: int, count: int) -> str:
         """Which algorithm would run now for such a call, and why. Raises InvalidArgument."""

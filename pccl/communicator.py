@@ -427,7 +427,10 @@ class Communicator:
 
     def _launch(self, operation: Request) -> Handle:
         engine = self._ready()
-        return Handle(self._flights.launch(operation, lambda token: engine.start(*operation, token)), self)
+        flight = self._flights.launch(
+            operation, lambda token: engine.start(*operation, token), lambda: engine.release_tag(operation.tag)
+        )
+        return Handle(flight, self)
 
     def _ready(self) -> Engine:
         if self._engine is None:

@@ -9,11 +9,12 @@ ended; a `Handle` is only a view of it, and may be dropped, waited for from any 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
 from pccl.errors import Closed, PCCLError, WaitTimeout
@@ -22,10 +23,12 @@ from pccl.errors import Closed, PCCLError, WaitTimeout
 class Flight:
     """One unfinished operation: what it borrows, who awaits it, and, once it has ended, its outcome."""
 
-    __slots__ = ("_lock", "_waiters", "memory", "operation", "outcome")
+    __slots__ = ("_lock", "_seen", "_waiters", "memory", "operation", "outcome")
 
-    def __init__(self, memory: object) -> None:
+    def __init__(self, memory: object, seen: Callable[[], None] | None = None) -> None:
+        """`seen` is called whenever the user is shown a failure."""
         self.memory = memory
+        self._seen = seen
         self.operation: Operation | None = None
         self.outcome: ReduceInfo | PCCLError | None = None
         self._lock = threading.Lock()
@@ -45,6 +48,13 @@ class Flight:
             else:
                 self.outcome = info
         return self.outcome
+
+    def show(self, failure: PCCLError) -> NoReturn:
+        """Raises what the operation ended with."""
+        if self._seen is not None:
+            with contextlib.suppress(Closed):
+                self._seen()
+        raise failure
 
     def land(self) -> None:
         """The operation has ended, or its engine is gone: gives its memory back and wakes who awaits it."""
@@ -75,9 +85,11 @@ class Flights:
         self._flights: dict[int, Flight] = {}
         self._tokens = itertools.count(1)
 
-    def launch(self, memory: object, start: Callable[[int], Operation]) -> Flight:
+    def launch(
+        self, memory: object, start: Callable[[int], Operation], seen: Callable[[], None] | None = None
+    ) -> Flight:
         """Starts an operation with `start(token)`, whose errors it passes on; keeps `memory` until it has ended."""
-        flight = Flight(memory)
+        flight = Flight(memory, seen)
         with self._lock:  # the DONE event may come before start has returned
             token = next(self._tokens)
             flight.operation = start(token)
@@ -128,7 +140,7 @@ class Handle:
             left_ms = SLICE_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
             outcome = self._flight.poll(min(SLICE_MS, left_ms))
             if isinstance(outcome, PCCLError):
-                raise outcome
+                self._flight.show(outcome)
             if outcome is not None:
                 return outcome
             if deadline is not None and time.monotonic() >= deadline:

@@ -52,6 +52,8 @@ static void shed(struct pccl_operation *op) {
 
 void pccl__core_handle_free(struct pccl_operation *op) {
     op->handle_held = false;
+    if (op->core && op->state == PCCL__ENDED && op->status != PCCL_OK && !(op->call.flags & PCCL_HOLD_TAG))
+        pccl__unseen_seen(&op->core->unseen, op->call.tag);
     if (op->core) shed(op);
     else free(op);
 }
@@ -81,13 +83,10 @@ static void advance_commits(struct pccl__core *core) {
     while (!core->frozen && core->halted == PCCL_OK && (op = ready_commit(core))) pccl__operation_advance(op);
 }
 
-void pccl__operation_end(struct pccl_operation *op, pccl_status status, const char *format, ...) {
+static void end(struct pccl_operation *op, pccl_status status, const char *format, va_list arguments) {
     CHECK(op->state != PCCL__ENDED);
     struct pccl__core *core = op->core;
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(op->text, sizeof op->text, format, arguments);
-    va_end(arguments);
     if (op->entry && status == PCCL_OK) pccl__tags_returned(&core->tags, op->name.tag, op->entry);
     else if (op->entry) op->entry->operation = NULL;
     op->entry = NULL;
@@ -107,6 +106,21 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
     atomic_store_explicit(&op->ended, true, memory_order_release);
     shed(op);
     if (deferred) advance_commits(core);
+}
+
+void pccl__operation_end(struct pccl_operation *op, pccl_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    end(op, status, format, arguments);
+    va_end(arguments);
+}
+
+void pccl__operation_lost(struct pccl_operation *op, pccl_status status, const char *format, ...) {
+    pccl__unseen_add(&op->core->unseen, op->call.tag, pccl__is_stepwise(op));
+    va_list arguments;
+    va_start(arguments, format);
+    end(op, status, format, arguments);
+    va_end(arguments);
 }
 
 void pccl__operation_advance(struct pccl_operation *op) {
@@ -351,6 +365,7 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     core->next_stall_check_ns = 0;
     pccl__pool_init(&core->pool);
     pccl__tags_init(&core->tags);
+    pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
     struct list *lists[] = {&core->open, &core->queued, &core->leaving, &core->held, &core->failed, &core->served, &core->schedules};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
@@ -376,6 +391,7 @@ void pccl__core_free(struct pccl__core *core) {
     pccl__core_drop_schedules(core);
     pccl__group_clear(&core->group);
     pccl__tags_free(&core->tags);
+    pccl__unseen_clear(&core->unseen);
     pccl__events_clear(&core->events);
     pccl__pool_clear(&core->pool);
     free(core);

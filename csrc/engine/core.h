@@ -15,6 +15,7 @@
 #include "engine/event.h"
 #include "engine/exec.h"
 #include "engine/operation.h"
+#include "engine/unseen.h"
 
 enum {
     PCCL__NOTICE_ABORT = PCCL__NOTICE_OWNER,
@@ -35,6 +36,7 @@ struct pccl__deferred {
     bool open;         /* something was started since the last commit */
     bool broken;       /* ... and the epoch has changed: to be repeated */
     uint32_t started;  /* deferred operations so far; tells whether any came after a commit was called */
+    char mismatch[PCCL_MESSAGE_BYTES]; /* of an operation that had returned here already: the next call tells it */
 };
 
 struct pccl__core {
@@ -45,6 +47,7 @@ struct pccl__core {
     struct pccl__exec exec;
     struct pccl__tags tags;
     struct pccl__deferred deferred;
+    struct pccl__unseen unseen;
     struct list open;    /* operations in DATA or FINISH, fetches too */
     struct list queued;  /* wait for the next epoch */
     struct list leaving; /* ended, still borrowed by channels */
@@ -142,6 +145,12 @@ void pccl__operation_end(struct pccl_operation *operation, pccl_status status, c
     __attribute__((format(printf, 3, 4)));
 /* For texts: "all_reduce(float32[8], ...) tag 0 #3". */
 void pccl__operation_text(const struct pccl_operation *operation, char *text, size_t bytes);
+/* As pccl__operation_end, for failures that a change of epoch brings. */
+void pccl__operation_lost(struct pccl_operation *operation, pccl_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static inline bool pccl__is_stepwise(const struct pccl_operation *operation) {
+    return (operation->call.flags & PCCL_DEFERRED) || operation->call.collective == PCCL_COMMIT;
+}
 /* Moves an operation on as far as its transfers allow. */
 void pccl__operation_advance(struct pccl_operation *operation);
 /* A local failure (no memory) or a broken link while posting. */

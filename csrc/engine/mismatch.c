@@ -114,9 +114,12 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, name);
     struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
     bool started = tag && name.sequence < tag->next_sequence;
-    if (started && !(entry && entry->operation)) return; /* ended here in another way */
     char text[PCCL_MESSAGE_BYTES];
     describe(text, name, rank_a, rank_b, &a, &b);
+    if (started && !(entry && entry->operation)) { /* it failed, or as a deferred one returned, before */
+        if (core->deferred.open) snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
+        return;
+    }
     fail(core, name, started ? entry->operation : NULL, text, notice->data);
 }
 

@@ -188,8 +188,12 @@ int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
 
 /* ---------------------------------------------------------------- operations */
 
+/* Under the lock, or for success. */
 static pccl_status outcome(const pccl_operation *op, pccl_info *info, pccl_error *error) {
-    if (op->status != PCCL_OK) return pccl__fail(error, op->status, "%s", op->text);
+    if (op->status != PCCL_OK) {
+        if (op->core && !(op->call.flags & PCCL_HOLD_TAG)) pccl__unseen_seen(&op->core->unseen, op->call.tag);
+        return pccl__fail(error, op->status, "%s", op->text);
+    }
     if (info) *info = op->info;
     return PCCL_OK;
 }
@@ -210,12 +214,14 @@ pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operatio
 }
 
 pccl_status pccl_wait(pccl_operation *op, int64_t timeout_ms, pccl_info *info, pccl_error *error) {
-    pccl_engine *engine = op->engine;
-    if (pccl_done(op)) return outcome(op, info, error);
+    pccl_engine *engine = op->engine; /* NULL once the engine is gone: then it has ended */
+    if (pccl_done(op) && (!engine || op->status == PCCL_OK)) return outcome(op, info, error);
     if (!enter(engine)) return refuse_child(error);
     pccl__engine_wait(engine, op, deadline_after(timeout_ms));
+    pccl_status status = PCCL_PENDING;
+    if (op->ended) status = outcome(op, info, error);
     pthread_mutex_unlock(&engine->mutex);
-    if (pccl_done(op)) return outcome(op, info, error);
+    if (status != PCCL_PENDING) return status;
     return engine->forked ? refuse_child(error)
                           : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
 }
@@ -243,6 +249,12 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
     }
     pthread_mutex_unlock(&engine->mutex);
     return status;
+}
+
+void pccl_release_tag(pccl_engine *engine, uint64_t tag) {
+    if (!enter(engine)) return;
+    pccl__unseen_seen(&engine->core->unseen, tag);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 int pccl_done(pccl_operation *op) { return atomic_load_explicit(&op->ended, memory_order_acquire); }

@@ -79,25 +79,25 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         struct pccl_operation *op = operation_at(node);
         node = node->next;
         if (op->is_fetch) continue;
-        bool stepwise = (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
         if (op->state == PCCL__FINISH && named(view, op->name)) {
             pccl__exec_publish(op);
             pccl__core_step_settled(core, op);
             pccl__operation_end(op, PCCL_OK, "success");
             continue;
         }
-        told = told || stepwise;
+        told = told || pccl__is_stepwise(op);
         char what[PCCL__DESCRIPTOR_TEXT + 64];
         pccl__operation_text(op, what, sizeof what);
-        pccl__operation_end(op, cause, "%s aborted: %.300s", what, core->cause_text);
+        pccl__operation_lost(op, cause, "%s aborted: %.300s", what, core->cause_text);
     }
     for (struct list *node = core->queued.next; node != &core->queued;) {
         struct pccl_operation *op = operation_at(node);
         node = node->next;
         if (!op->fated) continue;
-        told = told || (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
-        pccl__operation_end(op, cause, "aborted before it began: %.300s", core->cause_text);
+        told = told || pccl__is_stepwise(op);
+        pccl__operation_lost(op, cause, "aborted before it began: %.300s", core->cause_text);
     }
+    core->deferred.mismatch[0] = 0;
     if (core->deferred.open) core->deferred.broken = !told;
     if (told) core->deferred.open = false;
 }

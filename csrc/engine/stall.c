@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * stall.c - operations that wait: told to the owner (which asks the master whether anybody can move), announced to the
- * members (which find a mismatch), and in the end a timeout. Any byte from a member that is waited for counts as
- * progress, so a slow link is never mistaken for a dead one.
+ * members (which find a mismatch), and in the end a timeout. Any byte from a member that is waited for renews the
+ * patience, so a slow link that other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX times
+ * over without progress of the operation itself, so that a member busy with other things cannot hold it for ever.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "base/clock.h"
 #include "engine/core.h"
 
-enum { CHECKS_PER_STALL = 4, RANKS_NAMED = 8 };
+enum { CHECKS_PER_STALL = 4, RANKS_NAMED = 8, PATIENCE_MAX = 10 };
 
 static uint64_t last_news(const struct pccl__core *core, const struct pccl_operation *op, const uint8_t *waits) {
     uint64_t news = op->progressed_ns;
@@ -55,12 +56,16 @@ static void time_out(struct pccl__core *core, struct pccl_operation *op, const u
     pccl__core_freeze(core, PCCL_TIMEOUT, suspect < core->group.size ? &core->group.members[suspect].id : NULL, text);
 }
 
+static uint64_t elapsed(uint64_t now_ns, uint64_t since_ns) { return now_ns - min_u64(now_ns, since_ns); }
+
 static void check_one(struct pccl__core *core, struct pccl_operation *op, uint8_t *waits) {
     uint32_t count = pccl__exec_waits_for(&core->exec, op, waits);
     if (count == 0) return;
     if (core->now_ns >= op->next_stall_ns) report_stall(core, op, waits, count);
     uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : core->options.operation_timeout_ms;
-    if (core->now_ns - min_u64(core->now_ns, last_news(core, op, waits)) >= timeout_ms * NS_PER_MS)
+    uint64_t timeout_ns = timeout_ms * NS_PER_MS;
+    if (elapsed(core->now_ns, last_news(core, op, waits)) >= timeout_ns ||
+        elapsed(core->now_ns, op->progressed_ns) >= PATIENCE_MAX * timeout_ns)
         time_out(core, op, waits, timeout_ms);
 }
 
@@ -68,7 +73,7 @@ static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
     uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : core->options.operation_timeout_ms;
     const struct pccl__channel *channel = pccl__group_channel(&core->group, &op->fetch_peer);
     uint64_t news = max_u64(op->progressed_ns, channel ? channel->heard_ns : 0);
-    if (core->now_ns - min_u64(core->now_ns, news) >= timeout_ms * NS_PER_MS)
+    if (elapsed(core->now_ns, news) >= timeout_ms * NS_PER_MS)
         pccl__operation_end(op, PCCL_TIMEOUT, "the donor sent nothing for %u ms", timeout_ms);
 }
 

@@ -163,20 +163,26 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     bool fits = still_fits(core, op);
     op->info = (pccl_info){.epoch = group->epoch, .world_size = group->size, .rank = group->rank};
-    bool stepwise = (op->call.flags & PCCL_DEFERRED) || op->call.collective == PCCL_COMMIT;
     if (group->size < core->options.min_world_size) {
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
-        pccl__operation_end(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
+        pccl__operation_lost(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
     } else if (!fits) {
-        pccl__operation_end(op, PCCL_PEER_LOST,
+        pccl__operation_lost(op, PCCL_PEER_LOST,
                             "the group changed to %u members before it began: call again with buffers for rank %u of those",
                             group->size, group->rank);
-    } else if (stepwise && core->deferred.broken) {
+    } else if (pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op))) {
+        pccl__operation_lost(op, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
+                             core->cause_text);
+    } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
-        pccl__operation_end(op, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
+        pccl__operation_lost(op, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
+    } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {
+        core->deferred.open = false;
+        pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);
+        core->deferred.mismatch[0] = 0;
     } else if (op->call.collective == PCCL_BROADCAST && op->call.root >= group->size) {
         pccl__operation_end(op, PCCL_INVALID, "root %u is outside a group of %u", op->call.root, group->size);
     } else {
@@ -242,7 +248,7 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     op->info.world_size = core->group.size;
     op->info.rank = core->group.rank;
     if (!has_data(call->collective)) {
-        op->call = (pccl_call){.collective = call->collective, .flags = call->flags & PCCL_NOTIFY, .tag = call->tag,
+        op->call = (pccl_call){.collective = call->collective, .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG), .tag = call->tag,
                                .expected_epoch = call->expected_epoch, .timeout_ms = call->timeout_ms,
                                .token = call->token};
     }

@@ -146,11 +146,40 @@ static void test_commit_after_mismatch(void) {
     cores_free(&c);
 }
 
+/* The root of a deferred broadcast has returned when another member finds the mismatch: its commit tells it. */
+static void test_mismatch_after_return(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_call send = {.collective = PCCL_BROADCAST, .dtype = PCCL_INT32, .count = 1, .input = &data[0],
+                      .output = &data[0], .flags = PCCL_DEFERRED};
+    pccl_operation *root = cores_start(&c, 0, send);
+    cores_run(&c, 1000);
+    expect_end(root, PCCL_OK, "the root is done at once");
+    pccl_call other = send;
+    other.count = 2;
+    static int32_t room[2];
+    other.input = other.output = room;
+    pccl_operation *leaf = cores_start(&c, 1, other);
+    cores_run(&c, 1000);
+    expect_end(leaf, PCCL_MISMATCH, "the leaf");
+    pccl_operation *end = cores_start(&c, 0, commit);
+    expect_end(end, PCCL_MISMATCH, "the root's commit");
+    pccl_operation *op[2] = {cores_start(&c, 0, sum(0)), cores_start(&c, 1, sum(1))};
+    pccl_operation *ends[2] = {cores_start(&c, 0, commit), cores_start(&c, 1, commit)};
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(op[i], PCCL_OK, "the next step");
+        expect_end(ends[i], PCCL_OK, "its commit");
+    }
+    cores_free(&c);
+}
+
 int main(void) {
     test_good_step();
     test_broken_step();
     test_commit_by_verdict();
     test_steps_overlap();
     test_commit_after_mismatch();
+    test_mismatch_after_return();
     FINISH();
 }

@@ -71,8 +71,30 @@ static void test_calls_while_frozen(void) {
     cores_free(&c);
 }
 
+/* A call made in ignorance of a failure must not take the number of its retry: rank 0 has seen the failure and retries,
+ * rank 1 calls the next one behind it. */
+static void test_unseen_failure(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *first = cores_start(&c, 1, sum(1, 0));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first->ended && first->status == PCCL_PEER_LOST, "%s", first->text);
+    pccl_operation *retry = cores_start(&c, 0, sum(0, 0)), *ignorant = cores_start(&c, 1, sum(1, 0));
+    EXPECT(ignorant->ended && ignorant->status == PCCL_PEER_LOST, "%s", ignorant->text);
+    EXPECT(strstr(ignorant->text, "not looked at"), "%s", ignorant->text);
+    pccl__core_handle_free(first); /* seen */
+    pccl__core_handle_free(ignorant);
+    pccl_operation *informed = cores_start(&c, 1, sum(1, 0));
+    cores_run(&c, 1000);
+    EXPECT(retry->ended && retry->status == PCCL_OK && informed->ended && informed->status == PCCL_OK, "they meet");
+    pccl__core_handle_free(retry);
+    pccl__core_handle_free(informed);
+    cores_free(&c);
+}
+
 int main(void) {
     test_report_and_timeout();
     test_calls_while_frozen();
+    test_unseen_failure();
     FINISH();
 }

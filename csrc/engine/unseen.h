@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * unseen.h - failures that a change of epoch brought and that the caller has not looked at yet.
+ *
+ * Numbers start anew with each epoch, so a call made behind such a failure would take the number of the failed call's
+ * retry, and meet another member's retry of something else. Therefore calls of that tag (of the whole step, for deferred
+ * ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do.
+ */
+#ifndef PCCL_ENGINE_UNSEEN_H
+#define PCCL_ENGINE_UNSEEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+
+struct pccl__unseen {
+    struct list failures;
+};
+
+void pccl__unseen_init(struct pccl__unseen *unseen);
+/* Nothing happens for lack of memory, or when the tag is noted already. */
+void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
+bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
+/* The caller has seen a failure of `tag`: it may call again; if that was part of a step, so may all of the step. */
+void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag);
+void pccl__unseen_clear(struct pccl__unseen *unseen);
+
+#endif

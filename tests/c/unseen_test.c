@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/unseen.h"
+
+#include "check.h"
+
+int main(void) {
+    struct pccl__unseen unseen;
+    pccl__unseen_init(&unseen);
+    pccl__unseen_add(&unseen, 1, false);
+    pccl__unseen_add(&unseen, 1, false);
+    pccl__unseen_add(&unseen, 2, true);
+    pccl__unseen_add(&unseen, 3, true);
+    EXPECT(pccl__unseen_blocks(&unseen, 1, false) && pccl__unseen_blocks(&unseen, 2, false), "their own tags");
+    EXPECT(!pccl__unseen_blocks(&unseen, 9, false) && pccl__unseen_blocks(&unseen, 9, true), "steps hold all tags");
+    pccl__unseen_seen(&unseen, 1);
+    EXPECT(!pccl__unseen_blocks(&unseen, 1, false) && pccl__unseen_blocks(&unseen, 1, true), "the step is not seen");
+    pccl__unseen_seen(&unseen, 3);
+    EXPECT(!pccl__unseen_blocks(&unseen, 2, true) && !pccl__unseen_blocks(&unseen, 3, true), "one failure tells it all");
+    pccl__unseen_add(&unseen, 4, true);
+    pccl__unseen_clear(&unseen);
+    EXPECT(!pccl__unseen_blocks(&unseen, 4, true), "cleared");
+    FINISH();
+}
