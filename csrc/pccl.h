@@ -31,7 +31,7 @@ extern "C" {
 /* The one list of outcomes; strings and the Python exception classes come from it. */
 typedef enum pccl_status {
     PCCL_OK = 0,
-    PCCL_INVALID = 1,       /* the caller's arguments are wrong; nothing happened */
+    PCCL_INVALID = 1, /* the caller's arguments are wrong; nothing happened */
     PCCL_NO_MEMORY = 2,
     PCCL_SYSTEM = 3,        /* a system call failed: `system_errno` */
     PCCL_TIMEOUT = 4,       /* no progress within the operation's timeout */
@@ -45,8 +45,8 @@ typedef enum pccl_status {
     PCCL_PROTOCOL = 12,     /* the other side broke the wire protocol */
     PCCL_UNSUPPORTED = 13,
     PCCL_CLOSED = 14,
-    PCCL_STATE = 15,        /* shared state could not be agreed or fetched */
-    PCCL_PENDING = 16       /* pccl_wait ran out of time; the operation goes on */
+    PCCL_STATE = 15,  /* shared state could not be agreed or fetched */
+    PCCL_PENDING = 16 /* pccl_wait ran out of time; the operation goes on */
 } pccl_status;
 
 enum { PCCL_MESSAGE_BYTES = 512 };
@@ -107,9 +107,9 @@ typedef enum pccl_algorithm {
     PCCL_ALGORITHM_COUNT = 6
 } pccl_algorithm;
 
-size_t pccl_dtype_bytes(pccl_dtype dtype);             /* 0 for numbers outside the list */
-const char *pccl_dtype_name(pccl_dtype dtype);         /* "float32"; "?" outside the list, as below */
-const char *pccl_reduce_op_name(pccl_reduce_op op);    /* "sum" */
+size_t pccl_dtype_bytes(pccl_dtype dtype);                    /* 0 for numbers outside the list */
+const char *pccl_dtype_name(pccl_dtype dtype);                /* "float32"; "?" outside the list, as below */
+const char *pccl_reduce_op_name(pccl_reduce_op op);           /* "sum" */
 const char *pccl_collective_name(pccl_collective collective); /* "all_reduce" */
 const char *pccl_algorithm_name(pccl_algorithm algorithm);    /* "ring" */
 
@@ -124,19 +124,19 @@ typedef struct pccl_engine pccl_engine;
 enum { PCCL_ADDRESS_BYTES = 64 };
 
 typedef struct pccl_options {
-    pccl_peer_id id;              /* this peer; unique per process start */
-    uint64_t host_id;             /* as in this peer's pccl_member */
-    uint8_t run_secret[16];       /* equal on all peers of a run; other connections are refused */
-    const char *listen_address;   /* numeric IPv4 or IPv6; NULL is 127.0.0.1 */
-    uint16_t listen_port;         /* 0: the system chooses; pccl_engine_port tells */
-    uint32_t stripes;             /* TCP connections per link; 0 chooses by the measured round trip */
-    uint32_t min_world_size;      /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
-    uint32_t segment_bytes;       /* 0 chooses; at most 16 MiB; equal on all peers */
-    uint32_t connect_timeout_ms;  /* 0 is 10,000: a link that cannot be made is a lost peer */
+    pccl_peer_id id;               /* this peer; unique per process start */
+    uint64_t host_id;              /* as in this peer's pccl_member */
+    uint8_t run_secret[16];        /* equal on all peers of a run; other connections are refused */
+    const char *listen_address;    /* numeric IPv4 or IPv6; NULL is 127.0.0.1 */
+    uint16_t listen_port;          /* 0: the system chooses; pccl_engine_port tells */
+    uint32_t stripes;              /* TCP connections per link; 0 chooses by the measured round trip */
+    uint32_t min_world_size;       /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
+    uint32_t segment_bytes;        /* 0 chooses; at most 16 MiB; equal on all peers */
+    uint32_t connect_timeout_ms;   /* 0 is 10,000: a link that cannot be made is a lost peer */
     uint32_t operation_timeout_ms; /* 0 is 300,000: without a byte from those an operation waits for; ten times that
                                       without progress of its own */
-    uint32_t stall_ms;            /* 0 is 100: when a waiting operation is reported */
-    uint8_t checksum;             /* 0 auto (frames that leave the host), 1 always, 2 never */
+    uint32_t stall_ms;             /* 0 is 100: when a waiting operation is reported */
+    uint8_t checksum;              /* 0 auto (frames that leave the host), 1 always, 2 never */
 } pccl_options;
 
 /* Opens the listening port and starts the background thread. `options` is copied.
@@ -159,7 +159,7 @@ typedef struct pccl_member {
     pccl_peer_id id;
     char address[PCCL_ADDRESS_BYTES]; /* numeric IPv4 or IPv6, NUL-terminated */
     uint16_t port;
-    uint64_t host_id;                 /* equal for peers of one host and boot */
+    uint64_t host_id; /* equal for peers of one host and boot */
 } pccl_member;
 
 typedef struct pccl_operation_name {
@@ -168,16 +168,16 @@ typedef struct pccl_operation_name {
 } pccl_operation_name;
 
 typedef struct pccl_view {
-    uint64_t epoch;              /* larger than any installed before */
+    uint64_t epoch; /* larger than any installed before */
     uint32_t size;
-    uint32_t rank;               /* this peer's index in `members` */
-    const pccl_member *members;  /* in rank order */
-    const uint32_t *ring;        /* `size` ranks in ring order; NULL is rank order */
+    uint32_t rank;              /* this peer's index in `members` */
+    const pccl_member *members; /* in rank order */
+    const uint32_t *ring;       /* `size` ranks in ring order; NULL is rank order */
     /* The verdicts for the epoch before: operations not named here that have not returned are aborted. */
     const pccl_operation_name *commits;
     uint32_t commits_count;
-    pccl_status cause;           /* what aborted operations end with (PCCL_PEER_LOST where a peer went) */
-    const char *cause_text;      /* goes into their errors; NULL is allowed */
+    pccl_status cause;      /* what aborted operations end with (PCCL_PEER_LOST where a peer went) */
+    const char *cause_text; /* goes into their errors; NULL is allowed */
 } pccl_view;
 
 /* Makes `view` the current one. Open operations of the epoch before are settled: committed ones publish
@@ -213,8 +213,8 @@ typedef struct pccl_report_line {
 
 /* Copies up to `capacity` lines of the frozen epoch's report; `*count` is the full number. Errors: INVALID
  * when `epoch` is not frozen here. */
-pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines,
-                               size_t capacity, size_t *count);
+pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
+                               size_t *count);
 
 /* Has this peer started operation `name` of `epoch`? 1, 0, or -1 when `epoch` is not the current one. */
 int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name);
@@ -284,7 +284,7 @@ typedef struct pccl_call {
     uint32_t root;
     uint32_t flags;
     uint64_t count;
-    uint64_t tag;            /* operations of one tag are matched in call order */
+    uint64_t tag; /* operations of one tag are matched in call order */
     const void *input;
     void *output;
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
@@ -304,8 +304,7 @@ typedef struct pccl_info {
 /* Starts an operation; never waits for others. Errors: INVALID, TOO_FEW_PEERS, NO_MEMORY, CLOSED, and what
  * pccl_engine_halt set. While an epoch is frozen, an operation whose tag has none open waits for the next
  * epoch; one behind an open operation of its tag shares that one's epoch and so is aborted with it. */
-pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation,
-                       pccl_error *error);
+pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error);
 
 /* Waits until the operation has ended and gives its outcome; drives the engine meanwhile. timeout_ms < 0
  * waits without a limit of its own (the operation's no-progress timeout still holds). PENDING: not ended
@@ -313,14 +312,14 @@ pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operatio
 pccl_status pccl_wait(pccl_operation *operation, int64_t timeout_ms, pccl_info *info, pccl_error *error);
 
 /* pccl_start and pccl_wait in one, for callers that have nothing to do meanwhile: the calling thread drives from
- * start to end, nobody else is woken. Errors as both; when PENDING (out of time) the operation is in `*operation` and goes
- * on, else that is NULL. */
+ * start to end, nobody else is woken. Errors as both; when PENDING (out of time) the operation is in `*operation` and
+ * goes on, else that is NULL. */
 pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout_ms, pccl_operation **operation,
                      pccl_info *info, pccl_error *error);
 
 /* When a change of epoch ends an operation, later calls of its tag (deferred ones: of any tag, and the commit) end with
- * PEER_LOST too, until the caller has seen such a failure: from pccl_wait, pccl_run, or by giving the handle back. Else a
- * call that was made in ignorance would take the number of a retry. For callers that fetch outcomes in the background
+ * PEER_LOST too, until the caller has seen such a failure: from pccl_wait, pccl_run, or by giving the handle back. Else
+ * a call that was made in ignorance would take the number of a retry. For callers that fetch outcomes in the background
  * (PCCL_HOLD_TAG) this function says that the user has seen a failure of `tag`. */
 void pccl_release_tag(pccl_engine *engine, uint64_t tag);
 
@@ -332,8 +331,7 @@ int pccl_done(pccl_operation *operation);
 void pccl_operation_free(pccl_operation *operation);
 
 /* Which algorithm would run now for this call, as text "ring: ..." with the reason. Errors: INVALID. */
-pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes,
-                         pccl_error *error);
+pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes, pccl_error *error);
 
 /* ---------------------------------------------------------------- bulk state transfer */
 
@@ -345,8 +343,8 @@ typedef struct pccl_region {
 
 /* Serves `regions` under `sync_id` until pccl_state_stop; the memory is borrowed and must not change. A
  * second call for the same id is INVALID. */
-pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions,
-                             uint32_t count, pccl_error *error);
+pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions, uint32_t count,
+                             pccl_error *error);
 /* Ends the serving under `sync_id`, and this peer's own fetches under it with ABORTED. Afterwards none of the
  * memory given for them is touched. No effect on an id that is not known. */
 void pccl_state_stop(pccl_engine *engine, uint64_t sync_id);
@@ -355,9 +353,9 @@ void pccl_state_stop(pccl_engine *engine, uint64_t sync_id);
  * `target`. At most 16 MiB at a time. Ends with PEER_LOST when the link to `peer` breaks, INVALID when the
  * peer serves no such range, TIMEOUT. Not tied to an epoch: view changes do not disturb it while `peer` stays
  * a member. pccl_wait works as for other operations. */
-pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region,
-                             uint64_t offset, uint64_t bytes, void *target, uint32_t timeout_ms,
-                             pccl_operation **operation, pccl_error *error);
+pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region, uint64_t offset,
+                             uint64_t bytes, void *target, uint32_t timeout_ms, pccl_operation **operation,
+                             pccl_error *error);
 
 /* XXH3, 128 bits, canonical (big-endian) byte order. https://github.com/Cyan4973/xxHash */
 void pccl_hash128(const void *data, size_t bytes, uint8_t digest[16]);

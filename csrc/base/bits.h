@@ -17,9 +17,7 @@ static inline bool mul_overflows(uint64_t a, uint64_t b, uint64_t *product) {
     return __builtin_mul_overflow(a, b, product);
 }
 /* The smallest k with 2^k >= value; 0 for 0 and 1. */
-static inline uint32_t log2_ceil(uint64_t value) {
-    return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1);
-}
+static inline uint32_t log2_ceil(uint64_t value) { return value <= 1 ? 0 : 64u - (uint32_t)__builtin_clzll(value - 1); }
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "big-endian machines need byte swaps here"
@@ -27,8 +25,20 @@ static inline uint32_t log2_ceil(uint64_t value) {
 static inline void put_u16(uint8_t *to, uint16_t v) { memcpy(to, &v, sizeof v); }
 static inline void put_u32(uint8_t *to, uint32_t v) { memcpy(to, &v, sizeof v); }
 static inline void put_u64(uint8_t *to, uint64_t v) { memcpy(to, &v, sizeof v); }
-static inline uint16_t get_u16(const uint8_t *from) { uint16_t v; memcpy(&v, from, sizeof v); return v; }
-static inline uint32_t get_u32(const uint8_t *from) { uint32_t v; memcpy(&v, from, sizeof v); return v; }
-static inline uint64_t get_u64(const uint8_t *from) { uint64_t v; memcpy(&v, from, sizeof v); return v; }
+static inline uint16_t get_u16(const uint8_t *from) {
+    uint16_t v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline uint32_t get_u32(const uint8_t *from) {
+    uint32_t v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline uint64_t get_u64(const uint8_t *from) {
+    uint64_t v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
 
 #endif

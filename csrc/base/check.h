@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(condition)                                                                     \
-    do {                                                                                     \
-        if (__builtin_expect(!(condition), 0)) {                                             \
-            fprintf(stderr, "pccl: %s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                         \
-        }                                                                                    \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (__builtin_expect(!(condition), 0)) {                                                                       \
+            fprintf(stderr, "pccl: %s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);                        \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #ifdef NDEBUG

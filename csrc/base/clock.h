@@ -10,7 +10,7 @@
 #include <time.h>
 
 #define NS_PER_MS UINT64_C(1000000)
-#define NEVER_NS UINT64_MAX
+#define NEVER_NS  UINT64_MAX
 
 static inline uint64_t clock_now_ns(void) {
     struct timespec t;

@@ -12,7 +12,7 @@ struct list {
     struct list *next, *previous;
 };
 
-#define LIST_ENTRY(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+#define LIST_ENTRY(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *list) { list->next = list->previous = list; }
 static inline bool list_empty(const struct list *list) { return list->next == list; }

@@ -98,8 +98,10 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->sent = stripe->acknowledged = stripe->received = stripe->told = 0;
     stripe->untold_bytes = 0;
     stripe->ack_due = stripe->ack_now = false;
-    if (stripe->channel->base.same_host) pccl__tcp_socket_stay_in_cache(stripe->fd);
-    else pccl__tcp_socket_queue_little(stripe->fd);
+    if (stripe->channel->base.same_host)
+        pccl__tcp_socket_stay_in_cache(stripe->fd);
+    else
+        pccl__tcp_socket_queue_little(stripe->fd);
     stripe->channel->up_count++;
     stripe->channel->base.doubted = false;
     stripe->channel->base.ready = true;

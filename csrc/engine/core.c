@@ -54,8 +54,10 @@ void pccl__core_handle_free(struct pccl_operation *op) {
     op->handle_held = false;
     if (op->core && op->state == PCCL__ENDED && op->status != PCCL_OK && !(op->call.flags & PCCL_HOLD_TAG))
         pccl__unseen_seen(&op->core->unseen, op->call.tag);
-    if (op->core) shed(op);
-    else free(op);
+    if (op->core)
+        shed(op);
+    else
+        free(op);
 }
 
 static void cancel_posted(struct pccl_operation *op, pccl_status why) {
@@ -87,8 +89,10 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     CHECK(op->state != PCCL__ENDED);
     struct pccl__core *core = op->core;
     vsnprintf(op->text, sizeof op->text, format, arguments);
-    if (op->entry && status == PCCL_OK) pccl__tags_returned(&core->tags, op->name.tag, op->entry);
-    else if (op->entry) op->entry->operation = NULL;
+    if (op->entry && status == PCCL_OK)
+        pccl__tags_returned(&core->tags, op->name.tag, op->entry);
+    else if (op->entry)
+        op->entry->operation = NULL;
     op->entry = NULL;
     op->status = status;
     op->state = PCCL__ENDED;
@@ -99,8 +103,10 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
     if (status != PCCL_OK) pccl__exec_restore(&core->exec, op);
     if (op->call.flags & PCCL_NOTIFY)
-        pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE, .reason = status,
-                                                      .epoch = op->info.epoch, .name = op->name,
+        pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE,
+                                                      .reason = status,
+                                                      .epoch = op->info.epoch,
+                                                      .name = op->name,
                                                       .token = op->call.token});
     bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
@@ -182,8 +188,10 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
     } else if (transfer->status == PCCL_OK) {
         op->progressed_ns = core->now_ns;
         pccl_status status = pccl__exec_completed(&core->exec, op, transfer);
-        if (status != PCCL_OK) pccl__operation_failed(op, status);
-        else pccl__operation_advance(op);
+        if (status != PCCL_OK)
+            pccl__operation_failed(op, status);
+        else
+            pccl__operation_advance(op);
     } else if (transfer->status == PCCL_MISMATCH) {
         pccl__core_mismatch(core, op, pccl__group_rank_of(&core->group, &channel->peer), &transfer->peer_stamp);
     }
@@ -205,12 +213,23 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
     if (rank == core->group.size) return;
     switch (notice->kind) {
     case PCCL__NOTICE_ARRIVED:
-    case PCCL__NOTICE_ANNOUNCE: pccl__core_announced(core, rank, &notice->key, &notice->stamp); break;
-    case PCCL__NOTICE_WANTED: pccl__core_wanted(core, channel, notice); break;
-    case PCCL__NOTICE_REFUSED: pccl__core_refused(core, channel, notice); break;
-    case PCCL__NOTICE_ABORT: abort_notice(core, rank, notice); break;
-    case PCCL__NOTICE_MISMATCH: pccl__core_mismatch_notice(core, notice); break;
-    default: break; /* a newer peer's: protocol versions guard meaning, so ignoring is safe */
+    case PCCL__NOTICE_ANNOUNCE:
+        pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        break;
+    case PCCL__NOTICE_WANTED:
+        pccl__core_wanted(core, channel, notice);
+        break;
+    case PCCL__NOTICE_REFUSED:
+        pccl__core_refused(core, channel, notice);
+        break;
+    case PCCL__NOTICE_ABORT:
+        abort_notice(core, rank, notice);
+        break;
+    case PCCL__NOTICE_MISMATCH:
+        pccl__core_mismatch_notice(core, notice);
+        break;
+    default:
+        break; /* a newer peer's: protocol versions guard meaning, so ignoring is safe */
     }
 }
 
@@ -253,19 +272,21 @@ static bool has_open_operation(const struct pccl__core *core) {
     return false;
 }
 
-/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. Without one nothing can go
- * on in this epoch. */
+/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. Without one nothing can
+ * go on in this epoch. */
 static void replace_channel(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
-    pccl_event event = {.kind = PCCL_EVENT_SUSPECT, .reason = PCCL_PEER_LOST, .epoch = core->group.epoch,
-                        .peer = channel->peer};
+    pccl_event event = {
+        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_PEER_LOST, .epoch = core->group.epoch, .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "the link to rank %u broke: %.400s", rank, channel->error.message);
     pccl__core_retire(core, &core->group.channels[rank]);
     pccl_status status =
         core->transport->ops->open(core->transport, &core->group.members[rank], &core->group.channels[rank]);
     pccl__events_add(&core->events, &event);
-    if (status == PCCL_OK) core->group.channels[rank]->ops->expect(core->group.channels[rank], core->group.epoch);
-    else pccl__core_freeze(core, status, &event.peer, "no memory for a link in the place of a broken one");
+    if (status == PCCL_OK)
+        core->group.channels[rank]->ops->expect(core->group.channels[rank], core->group.epoch);
+    else
+        pccl__core_freeze(core, status, &event.peer, "no memory for a link in the place of a broken one");
 }
 
 /* A member that cannot be dialled is perhaps gone, and perhaps dials us: the master can tell. Told once per channel and
@@ -367,9 +388,12 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     pccl__tags_init(&core->tags);
     pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
-    struct list *lists[] = {&core->open, &core->queued, &core->leaving, &core->held, &core->failed, &core->served, &core->schedules};
+    struct list *lists[] = {&core->open,   &core->queued, &core->leaving,  &core->held,
+                            &core->failed, &core->served, &core->schedules};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
-    core->exec = (struct pccl__exec){.group = &core->group, .pool = &core->pool, .kernels = pccl__kernels(),
+    core->exec = (struct pccl__exec){.group = &core->group,
+                                     .pool = &core->pool,
+                                     .kernels = pccl__kernels(),
                                      .segment_bytes = options->segment_bytes};
     *out = core;
     return PCCL_OK;

@@ -5,9 +5,9 @@
  * Must not know: threads, descriptors, the clock (now_ns is an argument). engine.c puts a lock around it; the tests run
  * many cores in one thread over the sim transport.
  *
- * Life of an operation (DESIGN 6): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the epoch is
- * frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the master, and brings
- * the next view with the verdicts (settle.c).
+ * Life of an operation (DESIGN 6): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the
+ * epoch is frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the master,
+ * and brings the next view with the verdicts (settle.c).
  */
 #ifndef PCCL_ENGINE_CORE_H
 #define PCCL_ENGINE_CORE_H
@@ -19,9 +19,9 @@
 
 enum {
     PCCL__NOTICE_ABORT = PCCL__NOTICE_OWNER,
-    PCCL__NOTICE_MISMATCH,  /* key of the operation; data: rank a, rank b u32; stamp a, stamp b */
-    PCCL__NOTICE_ANNOUNCE,  /* key and stamp of an operation that waits */
-    PCCL__NOTICE_REFUSED    /* answers WANTED: no such range is served */
+    PCCL__NOTICE_MISMATCH, /* key of the operation; data: rank a, rank b u32; stamp a, stamp b */
+    PCCL__NOTICE_ANNOUNCE, /* key and stamp of an operation that waits */
+    PCCL__NOTICE_REFUSED   /* answers WANTED: no such range is served */
 };
 
 struct pccl__core_options {
@@ -33,9 +33,9 @@ enum { PCCL__STOPPED_MAX = 16 };
 
 /* The step of deferred operations that PCCL_COMMIT settles. */
 struct pccl__deferred {
-    bool open;         /* something was started since the last commit */
-    bool broken;       /* ... and the epoch has changed: to be repeated */
-    uint32_t started;  /* deferred operations so far; tells whether any came after a commit was called */
+    bool open;        /* something was started since the last commit */
+    bool broken;      /* ... and the epoch has changed: to be repeated */
+    uint32_t started; /* deferred operations so far; tells whether any came after a commit was called */
     char mismatch[PCCL_MESSAGE_BYTES]; /* of an operation that had returned here already: the next call tells it */
 };
 
@@ -54,21 +54,21 @@ struct pccl__core {
     struct list held;    /* ended and only held by the caller's handle */
     struct list failed;  /* mismatches met or owed: struct mismatch */
     uint32_t failed_count;
-    struct list served;  /* state.c: struct served, oldest first */
+    struct list served;                  /* state.c: struct served, oldest first */
     uint64_t stopped[PCCL__STOPPED_MAX]; /* the sync ids that were served last: late wishes are refused */
     uint32_t stopped_next;
     struct pccl__events events;
     struct list schedules; /* start.c: those of this epoch */
     uint64_t now_ns;
     uint64_t newest_epoch;
-    uint32_t fetches; /* so far; tells their keys apart */
-    uint32_t open_calls; /* operations in open or queued */
+    uint32_t fetches;     /* so far; tells their keys apart */
+    uint32_t open_calls;  /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
     uint64_t next_stall_check_ns;
     uint64_t refused_told, next_refused_ns;
     uint64_t early_abort; /* an epoch that others froze before we installed it */
     bool frozen;
-    pccl_status halted;  /* PCCL_OK: not */
+    pccl_status halted; /* PCCL_OK: not */
     char halt_text[PCCL_MESSAGE_BYTES];
     char cause_text[PCCL_MESSAGE_BYTES]; /* of the last view change, for broken steps */
 };

@@ -12,8 +12,8 @@
 
 enum { PCCL__DESCRIPTOR_TEXT = 160 };
 
-/* Everything that all members must agree on. `algorithm` is the chosen one, never AUTO. Fields without a meaning for the
- * collective (the op of a broadcast, the root of an all_reduce) are zero in the stamp. */
+/* Everything that all members must agree on. `algorithm` is the chosen one, never AUTO. Fields without a meaning for
+ * the collective (the op of a broadcast, the root of an all_reduce) are zero in the stamp. */
 struct pccl__stamp pccl__stamp_pack(const pccl_call *call, pccl_algorithm algorithm, uint32_t size);
 /* "all_reduce(float32[1000], op=sum, algorithm=ring)"; never fails, whatever the bytes are. */
 void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTOR_TEXT]);

@@ -56,7 +56,8 @@ static uint64_t spin_time(struct pccl_engine *engine) {
 }
 
 static void learn_spin(struct pccl_engine *engine, bool useful) {
-    engine->spin_ns = useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
+    engine->spin_ns =
+        useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
 }
 
 /* Sleeps until something is ready, with a spin before. Whatever a turn did may have ended the operation (a wake-up that
@@ -77,8 +78,7 @@ static void next_event(struct pccl_engine *engine, const struct pccl_operation *
 static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     engine->driving = true;
     engine->drives++;
-    while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns)
-        next_event(engine, op, deadline_ns);
+    while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) next_event(engine, op, deadline_ns);
     engine->driving = false;
     if (engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
 }

@@ -8,7 +8,8 @@
  * drives. While callers drive it is parked, and looks every PARK_TICK_MS whether they have stopped: so a loop of
  * blocking operations never wakes it. Both may be inside pccl__poll_wait at once; all else happens under the lock.
  *
- * System calls of one small blocking operation per peer and message: one writev, one readv, and the polls while waiting.
+ * System calls of one small blocking operation per peer and message: one writev, one readv, and the polls while
+ * waiting.
  */
 #ifndef PCCL_ENGINE_ENGINE_H
 #define PCCL_ENGINE_ENGINE_H
@@ -22,8 +23,8 @@ enum { PCCL__SPIN_MOST_NS = 2000 * 1000 };
 
 struct pccl_engine {
     pthread_mutex_t mutex;
-    pthread_cond_t ended;   /* operations ended, or the driver left */
-    pthread_cond_t parked;  /* for the background thread */
+    pthread_cond_t ended;  /* operations ended, or the driver left */
+    pthread_cond_t parked; /* for the background thread */
     pthread_t thread;
     struct pccl__core *core;
     struct pccl__poll *poll;
@@ -31,15 +32,15 @@ struct pccl_engine {
     pccl_peer_id id;
     uint16_t port;
     int event_fd;
-    bool event_shown;       /* event_fd is readable */
-    bool driving;           /* a caller polls */
-    uint32_t sleepers;      /* callers on `ended` */
-    uint64_t drives;        /* counts callers' turns */
-    bool background_polls;  /* the background thread is in the poll set, or about to be */
+    bool event_shown;             /* event_fd is readable */
+    bool driving;                 /* a caller polls */
+    uint32_t sleepers;            /* callers on `ended` */
+    uint64_t drives;              /* counts callers' turns */
+    bool background_polls;        /* the background thread is in the poll set, or about to be */
     uint64_t background_until_ns; /* ... and looks at the core's timers no later than this */
     bool stopping, forked;
-    uint32_t cores;         /* this process may run on */
-    uint64_t spin_ns;       /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
+    uint32_t cores;   /* this process may run on */
+    uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
     uint32_t spins_skipped;
 };
 

@@ -15,7 +15,8 @@ void pccl__events_init(struct pccl__events *events) {
 
 void pccl__events_clear(struct pccl__events *events) {
     pccl_event ignored;
-    while (pccl__events_take(events, &ignored)) {}
+    while (pccl__events_take(events, &ignored)) {
+    }
 }
 
 void pccl__events_add(struct pccl__events *events, const pccl_event *event) {

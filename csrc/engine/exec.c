@@ -91,7 +91,10 @@ static bool lands_in_result(const struct pccl__exec *exec, const struct pccl_ope
 static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *transfer, uint32_t step, uint32_t segment,
                           const void *data, size_t bytes) {
     *transfer = (struct pccl__transfer){
-        .key = {.epoch = op->info.epoch, .tag = op->name.tag, .sequence = op->name.sequence, .step = step,
+        .key = {.epoch = op->info.epoch,
+                .tag = op->name.tag,
+                .sequence = op->name.sequence,
+                .step = step,
                 .segment = segment},
         .stamp = op->stamp,
         .data = (void *)(uintptr_t)data,
@@ -116,7 +119,8 @@ static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op,
     const struct pccl__step *step = step_of(op, task);
     uint32_t segment = op->slot[task->slot].segment, previous = op->schedule->previous[task->step];
     struct piece piece = piece_of(exec, op, step->chunk, segment);
-    const void *source = previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
+    const void *source =
+        previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
     fill_transfer(op, &task->transfer, wire_step(op, step), segment, source, piece.elements * op->element_bytes);
     pccl_status status = post(exec, op, step->peer, &task->transfer, true);
     if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
@@ -130,8 +134,10 @@ static void save_input(const struct pccl__exec *exec, struct pccl_operation *op,
     struct piece piece = piece_of(exec, op, chunk, segment);
     uint8_t *at = result_at(exec, op, piece);
     size_t bytes = piece.elements * op->element_bytes;
-    if (op->shadow_bytes >= STREAM_BYTES) pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
-    else memcpy(op->shadow + (at - op->result), at, bytes);
+    if (op->shadow_bytes >= STREAM_BYTES)
+        pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
+    else
+        memcpy(op->shadow + (at - op->result), at, bytes);
     op->saved[chunk * op->segments + segment] = 1;
 }
 
@@ -231,15 +237,17 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     task->value = target;
 }
 
-/* Applies an arrived receive whose predecessor is done, wakes its dependents, goes on with a receive that was waiting for
- * it. */
+/* Applies an arrived receive whose predecessor is done, wakes its dependents, goes on with a receive that was waiting
+ * for it. */
 static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__schedule *schedule = op->schedule;
     while (task) {
         uint32_t previous = schedule->previous[task->step], slot = task->slot, step = task->step;
         if (previous != PCCL__NO_STEP && task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
-        if (step_of(op, task)->kind == PCCL__COPY) task->value = task->transfer.data;
-        else combine(exec, op, task);
+        if (step_of(op, task)->kind == PCCL__COPY)
+            task->value = task->transfer.data;
+        else
+            combine(exec, op, task);
         read_done(exec, op, task);
         if (task->scratch && (task->value != task->scratch || task->readers == 0)) drop_scratch(exec, op, task);
         op->open_receives--;
@@ -292,8 +300,8 @@ static void copy_unreceived(struct pccl__exec *exec, struct pccl_operation *op) 
 
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
  * gave it up, and no send may still read what is overwritten. The ring reads each piece of the input, and has it sent,
- * before that piece's result can exist: so it works in the output itself and saves each piece just before, while it is in
- * the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
+ * before that piece's result can exist: so it works in the output itself and saves each piece just before, while it is
+ * in the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     bool reduces = op->call.collective == PCCL_ALL_REDUCE || op->call.collective == PCCL_REDUCE_SCATTER;
     const uint8_t *own = op->call.collective == PCCL_REDUCE_SCATTER

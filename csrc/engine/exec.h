@@ -2,17 +2,18 @@
  *
  * exec.h - runs one schedule over one group: segments, overlap, scratch, then the finish phase.
  *
- * The idea: single assignment. What a receive brings lands in fresh scratch, or in the result if it is the last write of
- * its chunk, and stays there until nobody reads it any more. So no byte that a send may still read is ever overwritten.
- * The input is only read; in place, what the result overwrites is saved first, and an abort brings it back.
+ * The idea: single assignment. What a receive brings lands in fresh scratch, or in the result if it is the last write
+ * of its chunk, and stays there until nobody reads it any more. So no byte that a send may still read is ever
+ * overwritten. The input is only read; in place, what the result overwrites is saved first, and an abort brings it
+ * back.
  *
  * Segments are the unit of progress: a window of segments is admitted, in order, and each goes through all rounds of
- * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with zero
- * buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
+ * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with
+ * zero buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
  * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes.
  *
- * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads the
- * arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
+ * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
+ * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
  */
 #ifndef PCCL_ENGINE_EXEC_H
 #define PCCL_ENGINE_EXEC_H
@@ -22,11 +23,7 @@
 #include "engine/pool.h"
 #include "kernel/kernel.h"
 
-enum {
-    PCCL__WINDOW_SEGMENTS = 16,
-    PCCL__RECEIVES_AHEAD = 2,
-    PCCL__FINISH_STEP = 1 << 30
-};
+enum { PCCL__WINDOW_SEGMENTS = 16, PCCL__RECEIVES_AHEAD = 2, PCCL__FINISH_STEP = 1 << 30 };
 
 /* What the executor needs of its surroundings. */
 struct pccl__exec {
@@ -37,9 +34,9 @@ struct pccl__exec {
     uint32_t segment_bytes;              /* 0: chosen by size */
 };
 
-/* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp, name,
- * schedule and algorithm. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted nevertheless, so
- * cancel. */
+/* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp,
+ * name, schedule and algorithm. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted nevertheless,
+ * so cancel. */
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *operation);
 /* A transfer of this operation completed OK. Errors as above. */
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *operation,

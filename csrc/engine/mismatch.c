@@ -19,8 +19,8 @@ enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
 struct mismatch {
     struct list link;
     pccl_operation_name name;
-    bool owed;     /* our call of that number has not come yet */
-    bool numbered; /* that call takes its number (false after a change of epoch) */
+    bool owed;                    /* our call of that number has not come yet */
+    bool numbered;                /* that call takes its number (false after a change of epoch) */
     uint8_t notice[NOTICE_BYTES]; /* as it was told */
     char text[PCCL_MESSAGE_BYTES];
 };
@@ -99,8 +99,10 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
     if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, (pccl_operation_name){key->tag, key->sequence});
     struct pccl_operation *op = entry ? entry->operation : NULL;
-    if (op && !pccl__stamp_equal(&op->stamp, stamp)) pccl__core_mismatch(core, op, rank, stamp);
-    else if (!op) tell_again(core, rank, key, stamp);
+    if (op && !pccl__stamp_equal(&op->stamp, stamp))
+        pccl__core_mismatch(core, op, rank, stamp);
+    else if (!op)
+        tell_again(core, rank, key, stamp);
 }
 
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {

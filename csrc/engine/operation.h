@@ -45,7 +45,7 @@ struct pccl__slot {
 struct pccl__finish {
     struct pccl__transfer *send, *recv; /* [rounds] */
     uint32_t rounds, round;
-    uint8_t *heard;                     /* [rounds] */
+    uint8_t *heard; /* [rounds] */
     bool begun;
 };
 
@@ -54,15 +54,15 @@ enum pccl__operation_state { PCCL__QUEUED, PCCL__DATA, PCCL__FINISH, PCCL__ENDED
 struct pccl_operation {
     pccl_call call;
     struct pccl__core *core;
-    void *engine;              /* pccl_engine, for pccl_wait */
-    struct list link;          /* in core->open or core->queued or core->ended */
+    void *engine;     /* pccl_engine, for pccl_wait */
+    struct list link; /* in core->open or core->queued or core->ended */
     enum pccl__operation_state state;
     atomic_bool ended;
     bool handle_held, core_held;
-    bool fated;                /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
-    bool is_fetch;             /* pccl_state_fetch: one transfer, no plan */
-    uint32_t settles;          /* a commit: deferred.started when it began; later ones belong to the next step */
-    uint32_t borrowed;         /* transfers that a channel holds */
+    bool fated;        /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
+    bool is_fetch;     /* pccl_state_fetch: one transfer, no plan */
+    uint32_t settles;  /* a commit: deferred.started when it began; later ones belong to the next step */
+    uint32_t borrowed; /* transfers that a channel holds */
     pccl_status status;
     pccl_info info;
     char text[PCCL_MESSAGE_BYTES];
@@ -80,16 +80,16 @@ struct pccl_operation {
     size_t element_bytes;
     uint64_t segment_elements;
     uint32_t segments, slots, admitted, finished_segments;
-    uint32_t open_receives;    /* not yet applied, over all segments; sends are counted in the slots */
+    uint32_t open_receives; /* not yet applied, over all segments; sends are counted in the slots */
     struct pccl__slot *slot;
-    struct pccl__task *task;   /* [slots * steps] */
+    struct pccl__task *task; /* [slots * steps] */
     const uint8_t *input;
-    uint8_t *result;           /* the output, or the shadow */
-    uint8_t *shadow;           /* pool memory as large as the result, or NULL */
+    uint8_t *result; /* the output, or the shadow */
+    uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;
     enum pccl__shadow_use shadow_use;
-    uint8_t *saved;            /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
-    void *arena;               /* slots, tasks, finish transfers */
+    uint8_t *saved; /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
+    void *arena;    /* slots, tasks, finish transfers */
     size_t arena_bytes;
     struct pccl__finish finish;
 

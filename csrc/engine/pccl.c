@@ -244,8 +244,10 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
         pccl__engine_wait(engine, op, deadline_after(timeout_ms));
         status = op->ended ? outcome(op, info, error)
                            : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
-        if (op->ended) pccl__core_handle_free(op);
-        else *operation = op;
+        if (op->ended)
+            pccl__core_handle_free(op);
+        else
+            *operation = op;
     }
     pthread_mutex_unlock(&engine->mutex);
     return status;

@@ -19,7 +19,7 @@ void pccl__pool_init(struct pccl__pool *pool) { *pool = (struct pccl__pool){0}; 
 
 void pccl__pool_clear(struct pccl__pool *pool) {
     CHECK(pool->used_bytes == 0);
-    for (unsigned class = 0; class < PCCL__POOL_CLASSES; class++) {
+    for (unsigned class = 0; class < PCCL__POOL_CLASSES; class ++) {
         while (pool->idle[class]) {
             void *block = pool->idle[class];
             pool->idle[class] = *(void **)block;

@@ -19,7 +19,8 @@ static pccl_status derive(struct pccl__schedule *schedule) {
     for (uint32_t i = 0; i < plan->steps_count; i++) {
         const struct pccl__step *step = &plan->steps[i];
         if (i > 0 && step->round != plan->steps[i - 1].round) {
-            for (uint32_t j = round_start; j < i; j++) before_round[plan->steps[j].chunk] = latest[plan->steps[j].chunk];
+            for (uint32_t j = round_start; j < i; j++)
+                before_round[plan->steps[j].chunk] = latest[plan->steps[j].chunk];
             round_start = i;
         }
         schedule->first_dependent[i] = schedule->next_dependent[i] = PCCL__NO_STEP;
@@ -55,8 +56,8 @@ pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t pos
     schedule->receives = malloc(steps * sizeof *schedule->receives);
     schedule->last = calloc(steps, 1);
     schedule->received = calloc(schedule->plan.chunks, 1);
-    bool complete = schedule->previous && schedule->first_dependent && schedule->next_dependent &&
-                    schedule->receives && schedule->last && schedule->received;
+    bool complete = schedule->previous && schedule->first_dependent && schedule->next_dependent && schedule->receives &&
+                    schedule->last && schedule->received;
     status = complete ? derive(schedule) : PCCL_NO_MEMORY;
 done:
     if (status != PCCL_OK) {

@@ -3,8 +3,8 @@
  * schedule.h - a plan made ready for the executor: who depends on whom, and which write of a chunk is its last.
  *
  * A receive step's value is what the chunk holds after it. `previous[i]` is the receive whose value step i needs (or
- * PCCL__NO_STEP: the input). Each receive knows the steps that wait for it as a linked list. Schedules are built once per
- * (collective, algorithm, root) and view, and are read-only afterwards.
+ * PCCL__NO_STEP: the input). Each receive knows the steps that wait for it as a linked list. Schedules are built once
+ * per (collective, algorithm, root) and view, and are read-only afterwards.
  */
 #ifndef PCCL_ENGINE_SCHEDULE_H
 #define PCCL_ENGINE_SCHEDULE_H
@@ -24,7 +24,8 @@ struct pccl__schedule {
     uint32_t receives_count;
 };
 
-/* Builds the plan with `planner` and derives the rest. NULL planner: a schedule without steps. Errors: NO_MEMORY, INVALID. */
+/* Builds the plan with `planner` and derives the rest. NULL planner: a schedule without steps. Errors: NO_MEMORY,
+ * INVALID. */
 pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, uint32_t size, uint32_t root,
                                struct pccl__schedule **schedule);
 void pccl__schedule_free(struct pccl__schedule *schedule);

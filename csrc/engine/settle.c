@@ -118,8 +118,10 @@ static void launch_queued(struct pccl__core *core) {
     list_splice(&waiting, &core->queued);
     struct list *node;
     while ((node = list_pop_front(&waiting))) {
-        if (core->frozen) list_push_back(&core->queued, node);
-        else pccl__core_launch(core, operation_at(node));
+        if (core->frozen)
+            list_push_back(&core->queued, node);
+        else
+            pccl__core_launch(core, operation_at(node));
     }
 }
 
@@ -147,9 +149,11 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     core->halted = PCCL_OK;
     core->frozen = false;
     for (uint32_t rank = 0; rank < core->group.size; rank++)
-        if (core->group.channels[rank]) core->group.channels[rank]->ops->expect(core->group.channels[rank], view->epoch);
+        if (core->group.channels[rank])
+            core->group.channels[rank]->ops->expect(core->group.channels[rank], view->epoch);
     status = pccl__core_renew_schedules(core);
-    if (status != PCCL_OK) pccl__core_freeze(core, status, NULL, "no memory for the new view");
+    if (status != PCCL_OK)
+        pccl__core_freeze(core, status, NULL, "no memory for the new view");
     else if (core->early_abort == view->epoch)
         pccl__core_freeze(core, PCCL_ABORTED, NULL, "another member stopped this epoch before it began here");
     launch_queued(core);

@@ -2,8 +2,8 @@
  *
  * stall.c - operations that wait: told to the owner (which asks the master whether anybody can move), announced to the
  * members (which find a mismatch), and in the end a timeout. Any byte from a member that is waited for renews the
- * patience, so a slow link that other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX times
- * over without progress of the operation itself, so that a member busy with other things cannot hold it for ever.
+ * patience, so a slow link that other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX
+ * times over without progress of the operation itself, so that a member busy with other things cannot hold it for ever.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,12 +29,17 @@ static void name_ranks(const struct pccl__core *core, const uint8_t *waits, char
         if (count++ >= RANKS_NAMED || length >= bytes) continue;
         length += (size_t)snprintf(text + length, bytes - length, "%s%u", named++ ? ", " : "rank ", rank);
     }
-    if (count > RANKS_NAMED && length < bytes) snprintf(text + length, bytes - length, " and %u more", count - RANKS_NAMED);
+    if (count > RANKS_NAMED && length < bytes)
+        snprintf(text + length, bytes - length, " and %u more", count - RANKS_NAMED);
 }
 
 static void report_stall(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits, uint32_t count) {
-    pccl_event event = {.kind = PCCL_EVENT_STALLED, .reason = PCCL_PENDING, .epoch = op->info.epoch, .name = op->name,
-                        .waited_ms = (uint32_t)((core->now_ns - op->started_ns) / NS_PER_MS), .ranks_count = count};
+    pccl_event event = {.kind = PCCL_EVENT_STALLED,
+                        .reason = PCCL_PENDING,
+                        .epoch = op->info.epoch,
+                        .name = op->name,
+                        .waited_ms = (uint32_t)((core->now_ns - op->started_ns) / NS_PER_MS),
+                        .ranks_count = count};
     uint32_t named = 0;
     for (uint32_t rank = 0; rank < core->group.size && named < PCCL_EVENT_RANKS; rank++)
         if (waits[rank]) event.ranks[named++] = rank;
@@ -85,8 +90,10 @@ void pccl__core_check_stalls(struct pccl__core *core) {
     for (struct list *node = core->open.next; node != &core->open;) {
         struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
         node = node->next;
-        if (op->is_fetch) check_fetch(core, op);
-        else if (!core->frozen) check_one(core, op, waits);
+        if (op->is_fetch)
+            check_fetch(core, op);
+        else if (!core->frozen)
+            check_one(core, op, waits);
     }
     pccl__pool_put(&core->pool, waits, core->group.size);
 }

@@ -81,8 +81,8 @@ static pccl_status schedule_for(struct pccl__core *core, pccl_collective collect
     struct cached *cached = malloc(sizeof *cached);
     if (!cached) return PCCL_NO_MEMORY;
     *cached = (struct cached){.collective = collective, .algorithm = algorithm, .root = root_position};
-    pccl_status status = pccl__schedule_new(planner, core->group.position, core->group.size, root_position,
-                                            &cached->schedule);
+    pccl_status status =
+        pccl__schedule_new(planner, core->group.position, core->group.size, root_position, &cached->schedule);
     if (status != PCCL_OK) {
         free(cached);
         return status;
@@ -112,7 +112,8 @@ pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
 /* ---------------------------------------------------------------- choice */
 
 /* Only what all members know alike may enter the choice: sizes, and whether the group spans hosts. */
-static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call, char *why, size_t bytes) {
+static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call, char *why,
+                                          size_t bytes) {
     if (call->algorithm != PCCL_AUTO) {
         if (why) snprintf(why, bytes, "forced by the caller");
         return pccl__planner_find(call->collective, call->algorithm);
@@ -168,11 +169,13 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
         pccl__operation_lost(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
-                            (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
+                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch,
+                             group->size);
     } else if (!fits) {
-        pccl__operation_lost(op, PCCL_PEER_LOST,
-                            "the group changed to %u members before it began: call again with buffers for rank %u of those",
-                            group->size, group->rank);
+        pccl__operation_lost(
+            op, PCCL_PEER_LOST,
+            "the group changed to %u members before it began: call again with buffers for rank %u of those",
+            group->size, group->rank);
     } else if (pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op))) {
         pccl__operation_lost(op, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
                              core->cause_text);
@@ -210,8 +213,10 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     if (refused(core, op)) return;
     pccl_status status = prepare(core, op);
     if (status != PCCL_OK) {
-        pccl__operation_end(op, status, status == PCCL_INVALID ? "more than %d distinct tags in one epoch: reuse tags"
-                                                               : "no memory to start (tag limit %d)", PCCL__TAGS_MAX);
+        pccl__operation_end(op, status,
+                            status == PCCL_INVALID ? "more than %d distinct tags in one epoch: reuse tags"
+                                                   : "no memory to start (tag limit %d)",
+                            PCCL__TAGS_MAX);
         return;
     }
     op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};
@@ -229,8 +234,10 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
         core->deferred.started++;
     }
     status = pccl__exec_begin(&core->exec, op);
-    if (status != PCCL_OK) pccl__operation_failed(op, status);
-    else pccl__operation_advance(op);
+    if (status != PCCL_OK)
+        pccl__operation_failed(op, status);
+    else
+        pccl__operation_advance(op);
 }
 
 pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uint64_t now_ns,
@@ -248,8 +255,11 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     op->info.world_size = core->group.size;
     op->info.rank = core->group.rank;
     if (!has_data(call->collective)) {
-        op->call = (pccl_call){.collective = call->collective, .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG), .tag = call->tag,
-                               .expected_epoch = call->expected_epoch, .timeout_ms = call->timeout_ms,
+        op->call = (pccl_call){.collective = call->collective,
+                               .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG),
+                               .tag = call->tag,
+                               .expected_epoch = call->expected_epoch,
+                               .timeout_ms = call->timeout_ms,
                                .token = call->token};
     }
     *operation = op;

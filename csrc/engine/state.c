@@ -73,7 +73,8 @@ static void fulfil(struct pccl__core *core, struct served *served, const struct 
     uint64_t offset = (uint64_t)(wish->key.step & 0xffff) << 32 | wish->key.segment;
     struct pccl__channel *channel = pccl__group_channel(&core->group, &wish->peer);
     if (!channel) return;
-    const pccl_region *region = wish->key.sequence < served->regions_count ? &served->regions[wish->key.sequence] : NULL;
+    const pccl_region *region =
+        wish->key.sequence < served->regions_count ? &served->regions[wish->key.sequence] : NULL;
     struct piece *piece = NULL;
     if (region && offset <= region->bytes && wish->bytes <= region->bytes - offset)
         piece = pccl__pool_take(&core->pool, sizeof *piece);
@@ -82,8 +83,8 @@ static void fulfil(struct pccl__core *core, struct served *served, const struct 
         return;
     }
     *piece = (struct piece){.peer = wish->peer};
-    piece->transfer = (struct pccl__transfer){.key = wish->key, .data = (uint8_t *)(uintptr_t)region->data + offset,
-                                              .bytes = wish->bytes, .owner = piece};
+    piece->transfer = (struct pccl__transfer){
+        .key = wish->key, .data = (uint8_t *)(uintptr_t)region->data + offset, .bytes = wish->bytes, .owner = piece};
     list_init(&piece->link);
     list_push_back(&served->pieces, &piece->link);
     if (channel->ops->post_send(channel, &piece->transfer) == PCCL_OK) return;
@@ -219,7 +220,8 @@ static struct pccl_operation *fetch_of(struct pccl__core *core, const pccl_peer_
 void pccl__core_refused(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
     struct pccl_operation *op = fetch_of(core, &channel->peer, &notice->key);
     if (op)
-        pccl__operation_end(op, PCCL_INVALID, "the donor does not serve region %u at this offset", notice->key.sequence);
+        pccl__operation_end(op, PCCL_INVALID, "the donor does not serve region %u at this offset",
+                            notice->key.sequence);
 }
 
 void pccl__core_fail_fetches(struct pccl__core *core, const pccl_peer_id *peer, const char *text) {
@@ -245,14 +247,19 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
     op->fetch_peer = peer;
     op->call.timeout_ms = timeout_ms;
     op->started_ns = op->progressed_ns = now_ns;
-    op->fetch = (struct pccl__transfer){
-        .key = {.tag = sync_id, .sequence = region, .step = core->fetches++ << 16 | (uint32_t)(offset >> 32),
-                .segment = (uint32_t)offset},
-        .data = target, .bytes = (uint32_t)bytes, .owner = op};
+    op->fetch = (struct pccl__transfer){.key = {.tag = sync_id,
+                                                .sequence = region,
+                                                .step = core->fetches++ << 16 | (uint32_t)(offset >> 32),
+                                                .segment = (uint32_t)offset},
+                                        .data = target,
+                                        .bytes = (uint32_t)bytes,
+                                        .owner = op};
     op->state = PCCL__DATA;
     list_push_back(&core->open, &op->link);
     *operation = op;
-    if (channel->ops->post_recv(channel, &op->fetch) == PCCL_OK) op->borrowed++;
-    else pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor is broken");
+    if (channel->ops->post_recv(channel, &op->fetch) == PCCL_OK)
+        op->borrowed++;
+    else
+        pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor is broken");
     return PCCL_OK;
 }

@@ -2,9 +2,9 @@
  *
  * tags.h - numbers operations within one epoch, tag by tag, and remembers how far each got, for the report.
  *
- * Per tag: the next number, the length of the prefix that has returned success, and the entries beyond it (open, failed,
- * or returned out of order). The prefix makes old operations free: a tag in steady state is one small record. An epoch
- * may use PCCL__TAGS_MAX distinct tags.
+ * Per tag: the next number, the length of the prefix that has returned success, and the entries beyond it (open,
+ * failed, or returned out of order). The prefix makes old operations free: a tag in steady state is one small record.
+ * An epoch may use PCCL__TAGS_MAX distinct tags.
  */
 #ifndef PCCL_ENGINE_TAGS_H
 #define PCCL_ENGINE_TAGS_H

@@ -3,8 +3,8 @@
  * unseen.h - failures that a change of epoch brought and that the caller has not looked at yet.
  *
  * Numbers start anew with each epoch, so a call made behind such a failure would take the number of the failed call's
- * retry, and meet another member's retry of something else. Therefore calls of that tag (of the whole step, for deferred
- * ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do.
+ * retry, and meet another member's retry of something else. Therefore calls of that tag (of the whole step, for
+ * deferred ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do.
  */
 #ifndef PCCL_ENGINE_UNSEEN_H
 #define PCCL_ENGINE_UNSEEN_H

@@ -12,22 +12,22 @@
 
 static unsigned long expectations;
 
-#define EXPECT(condition, ...)                                                           \
-    do {                                                                                 \
-        __atomic_fetch_add(&expectations, 1, __ATOMIC_RELAXED); /* threads expect too */                                                                  \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: EXPECT(%s) failed:", __FILE__, __LINE__, #condition);  \
-            fprintf(stderr, " " __VA_ARGS__);                                            \
-            fprintf(stderr, "\n");                                                       \
-            exit(1);                                                                     \
-        }                                                                                \
+#define EXPECT(condition, ...)                                                                                         \
+    do {                                                                                                               \
+        __atomic_fetch_add(&expectations, 1, __ATOMIC_RELAXED); /* threads expect too */                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: EXPECT(%s) failed:", __FILE__, __LINE__, #condition);                              \
+            fprintf(stderr, " " __VA_ARGS__);                                                                          \
+            fprintf(stderr, "\n");                                                                                     \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* For the end of main. A test that expected nothing has failed. */
-#define FINISH()                                                   \
-    do {                                                           \
-        printf("%lu expectations held\n", expectations);           \
-        return expectations ? 0 : 1;                               \
+#define FINISH()                                                                                                       \
+    do {                                                                                                               \
+        printf("%lu expectations held\n", expectations);                                                               \
+        return expectations ? 0 : 1;                                                                                   \
     } while (0)
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * core_test.c - many cores in one thread over the simulated network, with a small master that collects frozen reports and
- * issues verdicts (DESIGN 6). A seed draws everything: sizes, programs, faults, who dies when, in which order the next
- * view arrives.
+ * core_test.c - many cores in one thread over the simulated network, with a small master that collects frozen reports
+ * and issues verdicts (DESIGN 6). A seed draws everything: sizes, programs, faults, who dies when, in which order the
+ * next view arrives.
  *
- * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every value
- * exact for the members of the epoch that committed; all survivors saw the same outcome of each operation (G2); inputs as
- * before after an abort (G3); retries meet (G4); everything ends; nothing leaks (run under ASan).
+ * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every
+ * value exact for the members of the epoch that committed; all survivors saw the same outcome of each operation (G2);
+ * inputs as before after an abort (G3); retries meet (G4); everything ends; nothing leaks (run under ASan).
  *
  *     core_test [first-seed [seeds]]
  */
@@ -19,7 +19,14 @@
 #include "check.h"
 #include "engine/core.h"
 
-enum { PEERS_MAX = 7, PROGRAM_MAX = 24, TAGS_MAX = 4, COUNT_MAX = 200000, EPOCHS_MAX = 32, COMMITS_MAX = PEERS_MAX * TAGS_MAX };
+enum {
+    PEERS_MAX = 7,
+    PROGRAM_MAX = 24,
+    TAGS_MAX = 4,
+    COUNT_MAX = 200000,
+    EPOCHS_MAX = 32,
+    COMMITS_MAX = PEERS_MAX * TAGS_MAX
+};
 
 struct op_plan {
     pccl_call call; /* buffers and tag filled per peer */
@@ -38,9 +45,9 @@ struct peer {
     struct pccl__transport *transport;
     struct pccl__core *core;
     bool alive, view_due;
-    uint32_t next[TAGS_MAX];            /* position in the tag's part of the program */
+    uint32_t next[TAGS_MAX]; /* position in the tag's part of the program */
     struct running running[PROGRAM_MAX];
-    uint64_t outcome[PROGRAM_MAX];      /* epoch that committed it; 0: not yet */
+    uint64_t outcome[PROGRAM_MAX]; /* epoch that committed it; 0: not yet */
     uint32_t done;
 };
 
@@ -54,7 +61,7 @@ struct world {
     uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX], ring[PEERS_MAX];
     pccl_operation_name commits[COMMITS_MAX];
     uint32_t commits_count;
-    bool remake;                        /* somebody froze or died */
+    bool remake; /* somebody froze or died */
 };
 
 static uint32_t draw(struct world *w, uint32_t bound) { return prng_below(&w->random, bound); }
@@ -65,10 +72,14 @@ static uint32_t draw(struct world *w, uint32_t bound) { return prng_below(&w->ra
 static int64_t value(uint32_t peer, uint32_t op, uint64_t i) { return (int64_t)((peer * 7 + op * 3 + i * 5) % 11) - 4; }
 
 static void put_value(pccl_dtype dtype, uint8_t *at, uint64_t i, int64_t v) {
-    if (dtype == PCCL_INT32) ((int32_t *)at)[i] = (int32_t)v;
-    else if (dtype == PCCL_FLOAT32) ((float *)at)[i] = (float)v;
-    else if (dtype == PCCL_FLOAT64) ((double *)at)[i] = (double)v;
-    else ((int8_t *)at)[i] = (int8_t)v;
+    if (dtype == PCCL_INT32)
+        ((int32_t *)at)[i] = (int32_t)v;
+    else if (dtype == PCCL_FLOAT32)
+        ((float *)at)[i] = (float)v;
+    else if (dtype == PCCL_FLOAT64)
+        ((double *)at)[i] = (double)v;
+    else
+        ((int8_t *)at)[i] = (int8_t)v;
 }
 
 static double get_value(pccl_dtype dtype, const uint8_t *at, uint64_t i) {
@@ -82,9 +93,12 @@ static double reduced(const struct world *w, uint64_t epoch, uint32_t op, pccl_r
     double total = how == PCCL_MIN ? 1e9 : how == PCCL_MAX ? -1e9 : 0;
     for (uint32_t m = 0; m < w->sizes[epoch]; m++) {
         double v = (double)value(w->members[epoch][m], op, i);
-        if (how == PCCL_SUM) total += v;
-        else if (how == PCCL_MIN) total = v < total ? v : total;
-        else total = v > total ? v : total;
+        if (how == PCCL_SUM)
+            total += v;
+        else if (how == PCCL_MIN)
+            total = v < total ? v : total;
+        else
+            total = v > total ? v : total;
     }
     return total;
 }
@@ -92,10 +106,14 @@ static double reduced(const struct world *w, uint64_t epoch, uint32_t op, pccl_r
 static double expected(const struct world *w, uint64_t epoch, uint32_t rank, uint32_t op, uint64_t i) {
     const pccl_call *call = &w->program[op].call;
     switch (call->collective) {
-    case PCCL_ALL_REDUCE: return reduced(w, epoch, op, call->op, i);
-    case PCCL_REDUCE_SCATTER: return reduced(w, epoch, op, call->op, rank * call->count + i);
-    case PCCL_ALL_GATHER: return (double)value(w->members[epoch][i / call->count], op, i % call->count);
-    default: return (double)value(w->members[epoch][0], op, i); /* broadcast from rank 0 */
+    case PCCL_ALL_REDUCE:
+        return reduced(w, epoch, op, call->op, i);
+    case PCCL_REDUCE_SCATTER:
+        return reduced(w, epoch, op, call->op, rank * call->count + i);
+    case PCCL_ALL_GATHER:
+        return (double)value(w->members[epoch][i / call->count], op, i % call->count);
+    default:
+        return (double)value(w->members[epoch][0], op, i); /* broadcast from rank 0 */
     }
 }
 
@@ -109,8 +127,8 @@ static void check_result(struct world *w, uint32_t p, uint32_t op) {
     uint64_t stride = elements > 300 ? 37 : 1;
     for (uint64_t i = 0; i < elements; i += i + stride < elements ? stride : 1) {
         double got = get_value(call->dtype, r->output, i), want = expected(w, info.epoch, info.rank, op, i);
-        EXPECT(got == want, "seed %" PRIu64 ": peer %u operation %u (%s) element %" PRIu64 ": %g, not %g", w->seed, p, op,
-               pccl_collective_name(call->collective), i, got, want);
+        EXPECT(got == want, "seed %" PRIu64 ": peer %u operation %u (%s) element %" PRIu64 ": %g, not %g", w->seed, p,
+               op, pccl_collective_name(call->collective), i, got, want);
     }
 }
 
@@ -122,10 +140,16 @@ static void draw_program(struct world *w) {
     w->length = 1 + draw(w, PROGRAM_MAX);
     for (uint32_t k = 0; k < w->length; k++) {
         struct op_plan *plan = &w->program[k];
-        uint32_t magnitude = draw(w, 4), bound = magnitude == 0 ? 3 : magnitude == 1 ? 100 : magnitude == 2 ? 5000 : COUNT_MAX;
+        uint32_t magnitude = draw(w, 4), bound = magnitude == 0   ? 3
+                                                 : magnitude == 1 ? 100
+                                                 : magnitude == 2 ? 5000
+                                                                  : COUNT_MAX;
         *plan = (struct op_plan){.in_place = draw(w, 2)};
-        plan->call = (pccl_call){.collective = (pccl_collective)draw(w, PCCL_COMMIT), .dtype = dtypes[draw(w, 4)],
-                                 .op = ops[draw(w, 3)], .count = draw(w, bound), .tag = k % w->tags};
+        plan->call = (pccl_call){.collective = (pccl_collective)draw(w, PCCL_COMMIT),
+                                 .dtype = dtypes[draw(w, 4)],
+                                 .op = ops[draw(w, 3)],
+                                 .count = draw(w, bound),
+                                 .tag = k % w->tags};
         if (plan->call.collective == PCCL_ALL_REDUCE && draw(w, 2))
             plan->call.algorithm = draw(w, 2) ? PCCL_RING : PCCL_DOUBLING;
         if (plan->call.collective == PCCL_BROADCAST && draw(w, 2))
@@ -191,9 +215,10 @@ static void user(struct world *w, uint32_t p) {
                 peer->next[tag]++;
                 peer->done++;
             } else {
-                EXPECT(status == PCCL_PEER_LOST, "seed %" PRIu64 ": peer %u operation %u ended with %s: %s", w->seed, p, op,
-                       pccl_status_string(status), r->handle->text);
-                EXPECT(memcmp(r->input, r->before, r->input_bytes) == 0 || w->program[op].call.collective == PCCL_BROADCAST,
+                EXPECT(status == PCCL_PEER_LOST, "seed %" PRIu64 ": peer %u operation %u ended with %s: %s", w->seed, p,
+                       op, pccl_status_string(status), r->handle->text);
+                EXPECT(memcmp(r->input, r->before, r->input_bytes) == 0 ||
+                           w->program[op].call.collective == PCCL_BROADCAST,
                        "seed %" PRIu64 ": input of operation %u changed by an abort", w->seed, op);
             }
             release(w, p, op);
@@ -208,8 +233,13 @@ static void user(struct world *w, uint32_t p) {
 static void install(struct world *w, uint32_t p) {
     struct peer *peer = &w->peer[p];
     pccl_member members[PEERS_MAX] = {{{{0}}, {0}, 0, 0}};
-    pccl_view view = {.epoch = w->epoch, .size = w->sizes[w->epoch], .members = members, .ring = w->ring,
-                      .commits = w->commits, .commits_count = w->commits_count, .cause = PCCL_PEER_LOST,
+    pccl_view view = {.epoch = w->epoch,
+                      .size = w->sizes[w->epoch],
+                      .members = members,
+                      .ring = w->ring,
+                      .commits = w->commits,
+                      .commits_count = w->commits_count,
+                      .cause = PCCL_PEER_LOST,
                       .cause_text = "a member was lost"};
     for (uint32_t m = 0; m < view.size; m++) {
         uint32_t member = w->members[w->epoch][m];
@@ -277,7 +307,8 @@ static void master(struct world *w) {
 static void take_events(struct world *w, uint32_t p) {
     pccl_event event;
     while (pccl__events_take(&w->peer[p].core->events, &event))
-        if (event.kind != PCCL_EVENT_DONE && event.kind != PCCL_EVENT_STALLED && event.epoch == w->epoch) w->remake = true;
+        if (event.kind != PCCL_EVENT_DONE && event.kind != PCCL_EVENT_STALLED && event.epoch == w->epoch)
+            w->remake = true;
 }
 
 /* ---------------------------------------------------------------- one world */
@@ -291,7 +322,9 @@ static void make(struct world *w, uint64_t seed) {
                                       .reorder_percent = draw(w, 2) ? draw(w, 60) : 0};
     w->network = pccl__sim_network_new(seed, faults);
     draw_program(w);
-    struct pccl__core_options options = {.min_world_size = 1, .operation_timeout_ms = 60000, .stall_ms = 100,
+    struct pccl__core_options options = {.min_world_size = 1,
+                                         .operation_timeout_ms = 60000,
+                                         .stall_ms = 100,
                                          .segment_bytes = draw(w, 2) ? 0 : 1000 + draw(w, 100000)};
     w->sizes[1] = w->peers;
     for (uint32_t p = 0; p < w->peers; p++) {
@@ -344,8 +377,10 @@ static void check_outcomes(const struct world *w) {
         for (uint32_t p = 0; p < w->peers; p++) {
             if (!w->peer[p].alive) continue;
             if (!outcome) outcome = w->peer[p].outcome[op];
-            EXPECT(w->peer[p].outcome[op] == outcome, "seed %" PRIu64 ": operation %u committed in epoch %" PRIu64
-                   " for one survivor and %" PRIu64 " for another", w->seed, op, outcome, w->peer[p].outcome[op]);
+            EXPECT(w->peer[p].outcome[op] == outcome,
+                   "seed %" PRIu64 ": operation %u committed in epoch %" PRIu64 " for one survivor and %" PRIu64
+                   " for another",
+                   w->seed, op, outcome, w->peer[p].outcome[op]);
         }
         for (uint32_t p = 0; p < w->peers; p++) /* what a victim returned before it died holds for the others */
             EXPECT(w->peer[p].alive || !w->peer[p].outcome[op] || w->peer[p].outcome[op] == outcome,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * deferred_test.c - commit="deferred": operations return early, one commit settles the step, and a change of epoch in the
- * middle makes every survivor repeat the whole step, whatever it had already done.
+ * deferred_test.c - commit="deferred": operations return early, one commit settles the step, and a change of epoch in
+ * the middle makes every survivor repeat the whole step, whatever it had already done.
  */
 #include <string.h>
 
@@ -12,8 +12,12 @@ static int32_t data[CORES_MAX];
 
 static pccl_call sum(uint32_t peer) {
     data[peer] = (int32_t)peer + 1;
-    return (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32, .count = 1, .input = &data[peer],
-                       .output = &data[peer], .flags = PCCL_DEFERRED};
+    return (pccl_call){.collective = PCCL_ALL_REDUCE,
+                       .dtype = PCCL_INT32,
+                       .count = 1,
+                       .input = &data[peer],
+                       .output = &data[peer],
+                       .flags = PCCL_DEFERRED};
 }
 
 static const pccl_call commit = {.collective = PCCL_COMMIT};
@@ -150,8 +154,12 @@ static void test_commit_after_mismatch(void) {
 static void test_mismatch_after_return(void) {
     struct cores c;
     cores_make(&c, 2, NULL);
-    pccl_call send = {.collective = PCCL_BROADCAST, .dtype = PCCL_INT32, .count = 1, .input = &data[0],
-                      .output = &data[0], .flags = PCCL_DEFERRED};
+    pccl_call send = {.collective = PCCL_BROADCAST,
+                      .dtype = PCCL_INT32,
+                      .count = 1,
+                      .input = &data[0],
+                      .output = &data[0],
+                      .flags = PCCL_DEFERRED};
     pccl_operation *root = cores_start(&c, 0, send);
     cores_run(&c, 1000);
     expect_end(root, PCCL_OK, "the root is done at once");

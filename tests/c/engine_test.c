@@ -42,8 +42,14 @@ static void install(struct world *w, uint32_t size, const pccl_operation_name *c
     w->epoch++;
     w->size = size;
     for (uint32_t rank = 0; rank < size; rank++) {
-        pccl_view view = {.epoch = w->epoch, .size = size, .rank = rank, .members = w->members, .commits = commits,
-                          .commits_count = commits_count, .cause = PCCL_PEER_LOST, .cause_text = "rank 3 was lost"};
+        pccl_view view = {.epoch = w->epoch,
+                          .size = size,
+                          .rank = rank,
+                          .members = w->members,
+                          .commits = commits,
+                          .commits_count = commits_count,
+                          .cause = PCCL_PEER_LOST,
+                          .cause_text = "rank 3 was lost"};
         pccl_error error;
         EXPECT(pccl_engine_install(w->engine[rank], &view, &error) == PCCL_OK, "%s", error.message);
     }
@@ -56,8 +62,8 @@ static void make(struct world *w, uint32_t size, uint32_t stripes) {
         options.id.bytes[0] = (uint8_t)(rank + 1);
         pccl_error error;
         EXPECT(pccl_engine_new(&options, &w->engine[rank], &error) == PCCL_OK, "%s", error.message);
-        w->members[rank] = (pccl_member){.id = options.id, .address = "127.0.0.1", .host_id = 7,
-                                         .port = pccl_engine_port(w->engine[rank])};
+        w->members[rank] = (pccl_member){
+            .id = options.id, .address = "127.0.0.1", .host_id = 7, .port = pccl_engine_port(w->engine[rank])};
     }
     install(w, size, NULL, 0);
 }
@@ -84,8 +90,12 @@ static void reduce_once(struct worker *me, uint32_t round, uint64_t count, bool 
     struct world *w = me->world;
     float *data = malloc(count * sizeof *data + 1);
     for (size_t i = 0; i < count; i++) data[i] = part(me->rank, round, i);
-    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = count, .tag = me->thread,
-                      .input = data, .output = data};
+    pccl_call call = {.collective = PCCL_ALL_REDUCE,
+                      .dtype = PCCL_FLOAT32,
+                      .count = count,
+                      .tag = me->thread,
+                      .input = data,
+                      .output = data};
     pccl_operation *op = NULL;
     pccl_info info;
     pccl_error error;
@@ -145,8 +155,13 @@ static void test_loss(void) {
     pccl_error error;
     for (uint32_t rank = 0; rank < PEERS - 1; rank++) {
         for (size_t i = 0; i < COUNT; i++) data[rank][i] = part(rank, 0, i);
-        pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = COUNT, .input = data[rank],
-                          .output = data[rank], .flags = PCCL_NOTIFY, .token = 40 + rank};
+        pccl_call call = {.collective = PCCL_ALL_REDUCE,
+                          .dtype = PCCL_FLOAT32,
+                          .count = COUNT,
+                          .input = data[rank],
+                          .output = data[rank],
+                          .flags = PCCL_NOTIFY,
+                          .token = 40 + rank};
         EXPECT(pccl_start(w.engine[rank], &call, &op[rank], &error) == PCCL_OK, "%s", error.message);
     }
     EXPECT(pccl_wait(op[0], 50, NULL, &error) == PCCL_PENDING, "nobody can finish without rank 3");
@@ -184,8 +199,12 @@ static void test_mismatch(void) {
     pccl_operation *op[3];
     pccl_error error;
     for (uint32_t rank = 0; rank < 3; rank++) {
-        pccl_call call = {.collective = rank == 2 ? PCCL_BROADCAST : PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32,
-                          .count = rank == 1 ? 100000 : 99999, .input = data[rank], .output = data[rank], .root = 2};
+        pccl_call call = {.collective = rank == 2 ? PCCL_BROADCAST : PCCL_ALL_REDUCE,
+                          .dtype = PCCL_FLOAT32,
+                          .count = rank == 1 ? 100000 : 99999,
+                          .input = data[rank],
+                          .output = data[rank],
+                          .root = 2};
         EXPECT(pccl_start(w.engine[rank], &call, &op[rank], &error) == PCCL_OK, "%s", error.message);
     }
     for (uint32_t rank = 0; rank < 3; rank++) {
@@ -205,16 +224,19 @@ static void test_state(void) {
     pccl_operation *early, *late, *outside;
     pccl_error error;
     pccl_region region = {served, sizeof served};
-    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, 1000, 10, fetched, 0, &early, &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, 1000, 10, fetched, 0, &early, &error) == PCCL_OK,
+           "fetch");
     EXPECT(pccl_wait(early, 20, NULL, &error) == PCCL_PENDING, "nobody serves it yet");
     EXPECT(pccl_state_serve(w.engine[1], 9, &region, 1, &error) == PCCL_OK, "serve");
     EXPECT(pccl_state_serve(w.engine[1], 9, &region, 1, &error) == PCCL_INVALID, "served twice");
-    EXPECT(pccl_wait(early, 20000, NULL, &error) == PCCL_OK && !memcmp(fetched, served + 1000, 10), "%s", error.message);
+    EXPECT(pccl_wait(early, 20000, NULL, &error) == PCCL_OK && !memcmp(fetched, served + 1000, 10), "%s",
+           error.message);
     EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, 0, sizeof served, fetched, 0, &late, &error) == PCCL_OK,
            "fetch");
     EXPECT(pccl_wait(late, 20000, NULL, &error) == PCCL_OK && !memcmp(fetched, served, sizeof served), "%s",
            error.message);
-    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, sizeof served, 1, fetched, 0, &outside, &error) == PCCL_OK,
+    EXPECT(pccl_state_fetch(w.engine[0], 9, w.members[1].id, 0, sizeof served, 1, fetched, 0, &outside, &error) ==
+               PCCL_OK,
            "fetch");
     EXPECT(pccl_wait(outside, 20000, NULL, &error) == PCCL_INVALID, "%s", error.message);
     pccl_state_stop(w.engine[1], 9);
@@ -241,7 +263,8 @@ static void test_state_stop(void) {
     EXPECT(pccl_engine_pending(w.engine[0]) == 0, "nothing is pending");
     EXPECT(pccl_state_serve(w.engine[1], 7, &region, 1, &error) == PCCL_OK, "serve");
     EXPECT(pccl_state_serve(w.engine[1], 6, &region, 1, &error) == PCCL_OK, "serve");
-    EXPECT(pccl_state_fetch(w.engine[0], 7, donor, 0, 0, sizeof served, stopped, 0, &op[1], &error) == PCCL_OK, "fetch");
+    EXPECT(pccl_state_fetch(w.engine[0], 7, donor, 0, 0, sizeof served, stopped, 0, &op[1], &error) == PCCL_OK,
+           "fetch");
     pccl_state_stop(w.engine[0], 7);
     memcpy(before, stopped, sizeof served);
     EXPECT(pccl_state_fetch(w.engine[0], 6, donor, 0, 0, sizeof served, other, 0, &op[2], &error) == PCCL_OK, "fetch");
@@ -311,8 +334,8 @@ static void test_doubt(void) {
 static void *wait_for_verdict(void *argument) {
     struct worker *me = argument;
     float x = 1;
-    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = 1, .tag = me->thread,
-                      .input = &x, .output = &x};
+    pccl_call call = {
+        .collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .count = 1, .tag = me->thread, .input = &x, .output = &x};
     pccl_operation *op;
     pccl_info info;
     pccl_error error;
@@ -342,8 +365,8 @@ static void test_strangers(void) {
     make(&w, 2, 1);
     for (int i = 0; i < 20; i++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons(w.members[0].port)};
+        struct sockaddr_in address = {
+            .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(w.members[0].port)};
         static const char garbage[400] = "GET / HTTP/1.1\r\n";
         EXPECT(connect(fd, (struct sockaddr *)&address, sizeof address) == 0, "connect");
         EXPECT(send(fd, garbage, sizeof garbage, MSG_NOSIGNAL) > 0 || i > 0, "send");

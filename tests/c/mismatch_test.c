@@ -12,8 +12,13 @@ enum { BIG = 300000 };
 static float data[CORES_MAX][BIG];
 
 static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t count, pccl_reduce_op op, uint32_t root) {
-    return (pccl_call){.collective = collective, .dtype = PCCL_FLOAT32, .op = op, .count = count, .root = root,
-                       .input = data[peer], .output = data[peer]};
+    return (pccl_call){.collective = collective,
+                       .dtype = PCCL_FLOAT32,
+                       .op = op,
+                       .count = count,
+                       .root = root,
+                       .input = data[peer],
+                       .output = data[peer]};
 }
 
 static void expect_mismatch(pccl_operation *op, const char *a, const char *b) {
@@ -39,9 +44,10 @@ static void test_pairs(void) {
         uint64_t count;
         pccl_reduce_op op;
         uint32_t root;
-    } kinds[] = {{PCCL_ALL_REDUCE, 8, PCCL_SUM, 0}, {PCCL_ALL_REDUCE, 8, PCCL_MAX, 0}, {PCCL_ALL_REDUCE, 9, PCCL_SUM, 0},
-                 {PCCL_ALL_REDUCE, BIG, PCCL_SUM, 0}, {PCCL_BROADCAST, 8, PCCL_SUM, 0}, {PCCL_BROADCAST, 8, PCCL_SUM, 2},
-                 {PCCL_BROADCAST, BIG, PCCL_SUM, 1}, {PCCL_BARRIER, 0, PCCL_SUM, 0}, {PCCL_ALL_REDUCE, 0, PCCL_SUM, 0}};
+    } kinds[] = {
+        {PCCL_ALL_REDUCE, 8, PCCL_SUM, 0},   {PCCL_ALL_REDUCE, 8, PCCL_MAX, 0}, {PCCL_ALL_REDUCE, 9, PCCL_SUM, 0},
+        {PCCL_ALL_REDUCE, BIG, PCCL_SUM, 0}, {PCCL_BROADCAST, 8, PCCL_SUM, 0},  {PCCL_BROADCAST, 8, PCCL_SUM, 2},
+        {PCCL_BROADCAST, BIG, PCCL_SUM, 1},  {PCCL_BARRIER, 0, PCCL_SUM, 0},    {PCCL_ALL_REDUCE, 0, PCCL_SUM, 0}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     struct cores c;
     cores_make(&c, 3, NULL);
@@ -62,7 +68,8 @@ static void test_pairs(void) {
     cores_free(&c);
 }
 
-/* Rank 2 calls late: its call of that number fails at once, and the numbers stay in step, also over a change of epoch. */
+/* Rank 2 calls late: its call of that number fails at once, and the numbers stay in step, also over a change of epoch.
+ */
 static void test_late_caller(bool next_epoch) {
     struct cores c;
     cores_make(&c, 3, NULL);
@@ -89,8 +96,12 @@ static void test_isolation(void) {
         call.tag = 1;
         good[i] = cores_start(&c, i, call);
         static float spare[2][8];
-        bad[i] = cores_start(&c, i, (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = i ? PCCL_INT32 : PCCL_FLOAT32,
-                                                .count = 8, .input = spare[i], .output = spare[i]});
+        bad[i] = cores_start(&c, i,
+                             (pccl_call){.collective = PCCL_ALL_REDUCE,
+                                         .dtype = i ? PCCL_INT32 : PCCL_FLOAT32,
+                                         .count = 8,
+                                         .input = spare[i],
+                                         .output = spare[i]});
     }
     cores_run(&c, 500000);
     for (uint32_t i = 0; i < 2; i++) {

@@ -11,8 +11,8 @@
 static int32_t data[CORES_MAX][8];
 
 static pccl_call call_of(pccl_collective collective, const int32_t *input, int32_t *output, uint32_t root) {
-    return (pccl_call){.collective = collective, .dtype = PCCL_INT32, .count = 2, .root = root, .input = input,
-                       .output = output};
+    return (pccl_call){
+        .collective = collective, .dtype = PCCL_INT32, .count = 2, .root = root, .input = input, .output = output};
 }
 
 static void expect_end(pccl_operation *op, pccl_status status, const char *what) {

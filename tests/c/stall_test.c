@@ -10,8 +10,12 @@
 static int32_t data[CORES_MAX];
 
 static pccl_call sum(uint32_t peer, uint32_t timeout_ms) {
-    return (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32, .count = 1, .input = &data[peer],
-                       .output = &data[peer], .timeout_ms = timeout_ms};
+    return (pccl_call){.collective = PCCL_ALL_REDUCE,
+                       .dtype = PCCL_INT32,
+                       .count = 1,
+                       .input = &data[peer],
+                       .output = &data[peer],
+                       .timeout_ms = timeout_ms};
 }
 
 static void test_report_and_timeout(void) {
@@ -46,7 +50,8 @@ static void test_report_and_timeout(void) {
     cores_free(&c);
 }
 
-/* While frozen, a call of an idle tag waits for the next epoch; one behind an open call of its tag is aborted with it. */
+/* While frozen, a call of an idle tag waits for the next epoch; one behind an open call of its tag is aborted with it.
+ */
 static void test_calls_while_frozen(void) {
     struct cores c;
     cores_make(&c, 2, NULL);

@@ -15,7 +15,8 @@ int main(void) {
     pccl__unseen_seen(&unseen, 1);
     EXPECT(!pccl__unseen_blocks(&unseen, 1, false) && pccl__unseen_blocks(&unseen, 1, true), "the step is not seen");
     pccl__unseen_seen(&unseen, 3);
-    EXPECT(!pccl__unseen_blocks(&unseen, 2, true) && !pccl__unseen_blocks(&unseen, 3, true), "one failure tells it all");
+    EXPECT(!pccl__unseen_blocks(&unseen, 2, true) && !pccl__unseen_blocks(&unseen, 3, true),
+           "one failure tells it all");
     pccl__unseen_add(&unseen, 4, true);
     pccl__unseen_clear(&unseen);
     EXPECT(!pccl__unseen_blocks(&unseen, 4, true), "cleared");
