@@ -27,10 +27,11 @@ def leaving(line: Line, address: str, how: str) -> None:
     comm = join(address, 2)
     comm.barrier()
     leader = comm.rank == 0
+    waiting = None if leader else comm.all_reduce_async(np.ones(10), tag=77)  # before anyone can leave
     line.send(kind="ready", leader=leader)
-    if not leader:
+    if waiting is not None:
         try:
-            comm.all_reduce(np.ones(10), tag=77)
+            waiting.wait()
         except pccl.PeerLost as loss:
             line.send(kind="lost", text=str(loss))
         comm.close()
