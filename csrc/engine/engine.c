@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/clock.h"
 
-enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64 };
+enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64, SHARED_LOOKS_NS = 10 * 1000 };
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     if (deadline_ns == NEVER_NS) {
@@ -45,10 +45,14 @@ static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
     return deadline_ns == NEVER_NS ? NEVER_NS : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
+static bool shares_cores(const struct pccl_engine *engine) { return engine->core->group.host_members > engine->cores; }
+
 /* Spinning pays when every member on this host can have a core of its own, and lately it brought something: other load,
- * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again. */
+ * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again. Where members share cores it is only a few
+ * looks that each give the core away first: a peer that is ready runs without the price of a sleep and a wake-up. */
 static uint64_t spin_time(struct pccl_engine *engine) {
-    if (engine->core->group.host_members > engine->cores || engine->sleepers > 0) return 0;
+    if (engine->sleepers > 0) return 0;
+    if (shares_cores(engine)) return SHARED_LOOKS_NS;
     if (engine->spin_ns >= SPIN_LEAST_NS) return engine->spin_ns;
     if (++engine->spins_skipped < SPIN_RETRY) return 0;
     engine->spins_skipped = 0;
@@ -56,6 +60,7 @@ static uint64_t spin_time(struct pccl_engine *engine) {
 }
 
 static void learn_spin(struct pccl_engine *engine, bool useful) {
+    if (shares_cores(engine)) return;
     engine->spin_ns =
         useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
 }
