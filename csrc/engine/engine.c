@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/clock.h"
 
-enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64, SHARED_LOOKS_NS = 10 * 1000 };
+enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64, SHARED_LOOKS_NS = 40 * 1000 };
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     if (deadline_ns == NEVER_NS) {
@@ -49,10 +49,11 @@ static bool shares_cores(const struct pccl_engine *engine) { return engine->core
 
 /* Spinning pays when every member on this host can have a core of its own, and lately it brought something: other load,
  * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again. Where members share cores it is only a few
- * looks that each give the core away first: a peer that is ready runs without the price of a sleep and a wake-up. */
-static uint64_t spin_time(struct pccl_engine *engine) {
+ * looks that each give the core away first: a peer that is ready runs without the price of a sleep and a wake-up, which
+ * counts most for small operations. */
+static uint64_t spin_time(struct pccl_engine *engine, const struct pccl_operation *op) {
     if (engine->sleepers > 0) return 0;
-    if (shares_cores(engine)) return SHARED_LOOKS_NS;
+    if (shares_cores(engine)) return op->segments <= 1 ? SHARED_LOOKS_NS : SHARED_LOOKS_NS / 4;
     if (engine->spin_ns >= SPIN_LEAST_NS) return engine->spin_ns;
     if (++engine->spins_skipped < SPIN_RETRY) return 0;
     engine->spins_skipped = 0;
@@ -68,7 +69,7 @@ static void learn_spin(struct pccl_engine *engine, bool useful) {
 /* Sleeps until something is ready, with a spin before. Whatever a turn did may have ended the operation (a wake-up that
  * it consumed announced just that), so nobody sleeps without looking again. */
 static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t limit_ns) {
-    uint64_t now = clock_now_ns(), spin = spin_time(engine), spin_until = now + spin;
+    uint64_t now = clock_now_ns(), spin = spin_time(engine, op), spin_until = now + spin;
     while (spin > 0 && now < spin_until && now < limit_ns) {
         bool useful = turn(engine, 0) > 0;
         if (useful) learn_spin(engine, true);
