@@ -29,7 +29,7 @@ int pccl__tcp_socket_dial(const struct tcp_address *address);
 /* The next incoming connection, or -1 with errno. */
 int pccl__tcp_socket_accept(int listener);
 /* For a link within one host: bounds what the kernel holds between the two processes to what fits their caches.
- * Measured here (docs/performance.md): 64 MiB between two peers in 25 ms instead of 40 to 60. */
+ * Measured in docs/performance.md. */
 void pccl__tcp_socket_stay_in_cache(int fd);
 /* For long paths: the kernel takes little more than it can send, so that what is urgent need not wait behind megabytes
  * and every stripe takes only what it can carry. */
