@@ -138,7 +138,7 @@ def whole(name: str, value: int, low: int, high: int) -> int:
 
 def milliseconds(name: str, seconds: float) -> int:
     """A timeout as the engine counts it, at least 1. Raises InvalidArgument."""
-    if not 0 < seconds <= SECONDS_MAX:
+    if not isinstance(seconds, int | float) or not 0 < seconds <= SECONDS_MAX:
         raise InvalidArgument(f"{name} must be a positive number of seconds up to {SECONDS_MAX:,}, not {seconds!r}")
     return max(1, int(seconds * 1000))
 
@@ -162,8 +162,8 @@ def _request(
     return Request(
         collective,
         source.dtype,
-        op,
-        algorithm,
+        whole("op", op, 0, 2**31 - 1),
+        whole("algorithm", algorithm, 0, 2**31 - 1),
         root,
         flags,
         elements,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -92,6 +94,20 @@ def test_numbers_out_of_range(arguments: dict[str, float], text: str) -> None:
     values = {"tag": 0, "timeout": None, **arguments}
     with pytest.raises(InvalidArgument, match=text):
         request.barrier(values["tag"], values["timeout"], MODES)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("op", "algorithm", "timeout", "text"),
+    [
+        ("median", 0, None, "op must be a whole number"),
+        (None, 0, None, "op must be a whole number"),
+        (0, "ring", None, "algorithm must be a whole number"),
+        (0, 0, "soon", "timeout must be a positive number"),
+    ],
+)
+def test_arguments_of_a_wrong_type(op: Any, algorithm: Any, timeout: Any, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        request.all_reduce(np.ones(3, np.float32), None, op, 0, algorithm, timeout, MODES)
 
 
 def test_the_shortest_timeout_is_not_none() -> None:
