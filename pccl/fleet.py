@@ -4,6 +4,9 @@
 A supervisor owns a `Fleet` of `Child`ren; a worker process has one `Line` to its supervisor. Both ends are the same
 class: messages are small dicts, read without threads, so a supervisor is one loop over `Fleet.next`.
 
+Every process runs on a `Host`, this machine where nothing else is said. A host is what stands before a command and how
+a signal gets to it; `pccl.stress.hosts` has others.
+
 `Master` is the one process among them that speaks plain text: `pccl master`, which may be killed and started again.
 `gather` is how workers find each other at the start.
 
@@ -103,13 +106,41 @@ class Line:
         os.close(self._write_fd)
 
 
-class Child:
-    """A process of a fleet: its name, its line, its end."""
+class Host:
+    """A machine that processes are started on; `address` is where the others reach it. This one: the local machine."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], line: Line) -> None:
+    def __init__(self, name: str = "local", address: str = "127.0.0.1") -> None:
+        self.name = name
+        self.address = address
+
+    def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+        """What to execute here so that `python ARGUMENTS` runs there, with `environment` in addition to its own."""
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        return [*(["env", *settings] if settings else []), sys.executable, *arguments]
+
+    def started(self, process: subprocess.Popen[bytes]) -> int:
+        """The process id there of what `command` has just started. May block for as long as reaching it takes."""
+        return process.pid
+
+    def signal(self, process: subprocess.Popen[bytes], pid: int, number: int) -> None:
+        """Sends a signal to a process there; one that has ended already is no error. May block in the same way."""
+        process.send_signal(number)
+
+
+LOCAL = Host()
+
+
+class Child:
+    """A process of a fleet: its name, its line, its end. `pid` is its number on its host."""
+
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], line: Line, host: Host = LOCAL, pid: int | None = None
+    ) -> None:
         self.name = name
         self.process = process
         self.line = line
+        self.host = host
+        self.pid = process.pid if pid is None else pid
         self.over = False
 
     def tell(self, **fields: Any) -> None:
@@ -122,7 +153,7 @@ class Child:
     def kill(self, number: int = signal.SIGKILL) -> int:
         """Sends it a signal and returns the monotonic time in nanoseconds just before that."""
         now = time.monotonic_ns()
-        self.process.send_signal(number)
+        self.host.signal(self.process, self.pid, number)
         return now
 
     @property
@@ -146,15 +177,22 @@ class Fleet:
     ) -> None:
         self.close()
 
-    def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Starts `python ARGUMENTS`. Its stderr goes to NAME.log in the log folder, or to ours where there is none."""
-        process = _popen(arguments, _log_path(self._log_folder, name), environment)
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        host: Host = LOCAL,
+    ) -> Child:
+        """Starts `python ARGUMENTS` on a host. Its stderr goes to NAME.log in the log folder, or to ours where there
+        is none."""
+        process, pid = _popen(host, arguments, _log_path(self._log_folder, name), environment)
         assert process.stdin is not None
         assert process.stdout is not None
         line = Line(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
         process.stdin.close()
         process.stdout.close()
-        return self.adopt(Child(name, process, line))
+        return self.adopt(Child(name, process, line, host, pid))
 
     def adopt(self, child: Child) -> Child:
         """Takes over a child that was started in another way."""
@@ -191,7 +229,7 @@ class Fleet:
         """Kills what still runs, reaps all, closes all lines. May be called again."""
         for child in self._children:
             if child.process.poll() is None:
-                child.process.kill()
+                child.kill()
         for child in self._children:
             child.process.wait(EXIT_LIMIT_S)
             child.line.close()
@@ -208,13 +246,23 @@ def gather(comm: Communicator, peers: int) -> None:
 
 
 class Master:
-    """A master's process on a loopback port that stays the same, with or without a journal. A context manager."""
+    """A master's process on a port that stays the same, with or without a journal (a path on its host). A context
+    manager."""
 
-    def __init__(self, log_folder: Path | None = None, journal: Path | None = None) -> None:
+    def __init__(
+        self,
+        log_folder: Path | None = None,
+        journal: Path | None = None,
+        host: Host = LOCAL,
+        options: Sequence[str] = (),
+    ) -> None:
+        """`options` are further ones of `pccl master`."""
         self._log = _log_path(log_folder, "master")
-        self._journal = journal
+        self._options = [*options, *([] if journal is None else ["--journal", str(journal)])]
+        self._host = host
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = "127.0.0.1:0"
+        self._pid = 0
+        self.address = f"{host.address}:0"
 
     def __enter__(self) -> Master:
         self.start()
@@ -227,26 +275,25 @@ class Master:
 
     def start(self) -> None:
         """Blocks until it listens; the system chooses the port the first time. Raises RuntimeError if it does not."""
-        arguments = ["-m", "pccl", "master", "--listen", self.address]
-        if self._journal is not None:
-            arguments += ["--journal", str(self._journal)]
-        self._process = _popen(arguments, self._log, None)
+        arguments = ["-m", "pccl", "master", "--listen", self.address, *self._options]
+        self._process, self._pid = _popen(self._host, arguments, self._log, None)
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], MASTER_LIMIT_S)[0]:
             raise RuntimeError(f"the master said nothing within {MASTER_LIMIT_S:.0f} s")
         text = self._process.stdout.readline().decode()
-        found = re.search(r"127\.0\.0\.1:[1-9]\d*", text)
+        found = re.search(r"listening on (\S+:[1-9]\d*)", text)
         if found is None:
             raise RuntimeError(f"the master did not say where it listens, but: {text!r}")
-        self.address = found.group()
+        self.address = found.group(1)
 
-    def kill(self) -> None:
-        """SIGKILL, and waits for its end. May be called again."""
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.communicate(timeout=EXIT_LIMIT_S)
-        self._process = None
+    def kill(self) -> int:
+        """SIGKILL, and waits for its end. May be called again. The monotonic time in nanoseconds just before."""
+        now = time.monotonic_ns()
+        if self._process is not None:
+            self._host.signal(self._process, self._pid, signal.SIGKILL)
+            self._process.communicate(timeout=EXIT_LIMIT_S)
+            self._process = None
+        return now
 
 
 def _log_path(folder: Path | None, name: str) -> Path | None:
@@ -254,18 +301,24 @@ def _log_path(folder: Path | None, name: str) -> Path | None:
 
 
 def _popen(
-    arguments: Sequence[str], log: Path | None, environment: Mapping[str, str] | None
-) -> subprocess.Popen[bytes]:
-    """Python with pipes for stdin and stdout; stderr is appended to `log`, or ours where that is None."""
+    host: Host, arguments: Sequence[str], log: Path | None, environment: Mapping[str, str] | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Python on a host, with pipes for stdin and stdout, and its process id there; stderr is appended to `log`, or
+    ours where that is None."""
     stderr = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
+        process = subprocess.Popen(
+            host.command(arguments, environment or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=None if environment is None else {**os.environ, **environment},
         )
     finally:
         if stderr is not None:
             os.close(stderr)
+    try:
+        return process, host.started(process)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        raise
