@@ -18,10 +18,17 @@ enum {
 
 /* ---------------------------------------------------------------- operations */
 
-struct pccl_operation *pccl__operation_new(struct pccl__core *core) {
+struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_call *call) {
+    if (!pccl__unseen_reserve(&core->unseen, core->open_calls + 1)) return NULL;
     struct pccl_operation *op = pccl__pool_take(&core->pool, sizeof *op);
     if (!op) return NULL;
     memset(op, 0, sizeof *op);
+    op->call = *call;
+    op->done_event = call->flags & PCCL_NOTIFY ? pccl__events_reserve() : NULL;
+    if ((call->flags & PCCL_NOTIFY) && !op->done_event) {
+        pccl__pool_put(&core->pool, op, sizeof *op);
+        return NULL;
+    }
     op->core = core;
     op->handle_held = op->core_held = true;
     list_init(&op->link);
@@ -96,18 +103,21 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     op->entry = NULL;
     op->status = status;
     op->state = PCCL__ENDED;
+    heap_remove(&core->timers, &op->timer);
     core->open_calls--;
     core->ended_count++;
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
     if (status != PCCL_OK) pccl__exec_restore(&core->exec, op);
-    if (op->call.flags & PCCL_NOTIFY)
-        pccl__events_add(&core->events, &(pccl_event){.kind = PCCL_EVENT_DONE,
-                                                      .reason = status,
-                                                      .epoch = op->info.epoch,
-                                                      .name = op->name,
-                                                      .token = op->call.token});
+    if (op->done_event)
+        pccl__events_add_reserved(&core->events, op->done_event,
+                                  &(pccl_event){.kind = PCCL_EVENT_DONE,
+                                                .reason = status,
+                                                .epoch = op->info.epoch,
+                                                .name = op->name,
+                                                .token = op->call.token});
+    op->done_event = NULL;
     bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
     shed(op);
@@ -250,6 +260,7 @@ void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *chann
 void pccl__core_retire(struct pccl__core *core, struct pccl__channel **slot) {
     struct pccl__channel *channel = *slot;
     if (!channel) return;
+    pccl__core_forget_wishes(core, &channel->peer);
     channel->ops->close(channel, PCCL_PEER_LOST);
     pccl__core_run_channel(core, channel);
     *slot = NULL;
@@ -272,8 +283,8 @@ static bool has_open_operation(const struct pccl__core *core) {
     return false;
 }
 
-/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. Without one nothing can
- * go on in this epoch. */
+/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. Without one, or if nobody
+ * can be told, nothing can go on in this epoch. */
 static void replace_channel(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     pccl_event event = {
@@ -282,11 +293,12 @@ static void replace_channel(struct pccl__core *core, uint32_t rank) {
     pccl__core_retire(core, &core->group.channels[rank]);
     pccl_status status =
         core->transport->ops->open(core->transport, &core->group.members[rank], &core->group.channels[rank]);
-    pccl__events_add(&core->events, &event);
+    bool told = pccl__events_add(&core->events, &event);
     if (status == PCCL_OK)
         core->group.channels[rank]->ops->expect(core->group.channels[rank], core->group.epoch);
     else
         pccl__core_freeze(core, status, &event.peer, "no memory for a link in the place of a broken one");
+    if (!told) pccl__core_freeze(core, PCCL_NO_MEMORY, &event.peer, event.text);
 }
 
 /* A member that cannot be dialled is perhaps gone, and perhaps dials us: the master can tell. Told once per channel and
@@ -294,11 +306,10 @@ static void replace_channel(struct pccl__core *core, uint32_t rank) {
 static void tell_doubt(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     if (core->group.doubts_told[rank]) return;
-    core->group.doubts_told[rank] = 1;
     pccl_event event = {
         .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_TIMEOUT, .epoch = core->group.epoch, .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "no link to rank %u yet: %.400s", rank, channel->error.message);
-    pccl__events_add(&core->events, &event);
+    core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
 }
 
 static void check_link(struct pccl__core *core, uint32_t rank) {
@@ -368,7 +379,7 @@ uint64_t pccl__core_deadline(const struct pccl__core *core) {
         const struct pccl__channel *channel = core->group.channels[rank];
         if (channel) deadline = min_u64(deadline, channel->ready ? core->now_ns : channel->deadline_ns);
     }
-    return list_empty(&core->open) ? deadline : min_u64(deadline, core->next_stall_check_ns);
+    return min_u64(deadline, pccl__core_stall_deadline(core));
 }
 
 uint32_t pccl__core_pending(const struct pccl__core *core) { return core->open_calls + core->deferred.open; }
@@ -383,7 +394,6 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     if (!core) return PCCL_NO_MEMORY;
     core->options = *options;
     core->transport = transport;
-    core->next_stall_check_ns = 0;
     pccl__pool_init(&core->pool);
     pccl__tags_init(&core->tags);
     pccl__unseen_init(&core->unseen);

@@ -12,6 +12,7 @@
 #ifndef PCCL_ENGINE_CORE_H
 #define PCCL_ENGINE_CORE_H
 
+#include "base/heap.h"
 #include "engine/event.h"
 #include "engine/exec.h"
 #include "engine/operation.h"
@@ -64,7 +65,8 @@ struct pccl__core {
     uint32_t fetches;     /* so far; tells their keys apart */
     uint32_t open_calls;  /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
-    uint64_t next_stall_check_ns;
+    struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */
+    uint64_t stalls_checked_ns;
     uint64_t refused_told, next_refused_ns;
     uint64_t early_abort; /* an epoch that others froze before we installed it */
     bool frozen;
@@ -120,6 +122,9 @@ void pccl__core_renew_mismatches(struct pccl__core *core);
 void pccl__core_drop_mismatches(struct pccl__core *core);
 
 /* ---- stall.c */
+/* Sees that the operation is looked at when it may have waited too long in its present state. */
+void pccl__core_watch(struct pccl_operation *operation);
+uint64_t pccl__core_stall_deadline(const struct pccl__core *core);
 void pccl__core_check_stalls(struct pccl__core *core);
 
 /* ---- state.c */
@@ -132,6 +137,8 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
                              struct pccl_operation **operation, pccl_error *error);
 void pccl__core_wanted(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice);
 void pccl__core_refused(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice);
+/* The link to a peer goes: what it wished for and did not get yet is forgotten. */
+void pccl__core_forget_wishes(struct pccl__core *core, const pccl_peer_id *peer);
 /* A served piece was sent, or its link broke. */
 void pccl__core_served(struct pccl__core *core, struct pccl__transfer *transfer);
 /* Ends the fetches from a peer whose link broke or who left. */
@@ -139,7 +146,8 @@ void pccl__core_fail_fetches(struct pccl__core *core, const pccl_peer_id *peer, 
 void pccl__core_drop_served(struct pccl__core *core);
 
 /* ---- inside the core (core.c) */
-struct pccl_operation *pccl__operation_new(struct pccl__core *core);
+/* With all that its end will need, so that it can always end. NULL: no memory. */
+struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_call *call);
 /* Ends it: sets the outcome, tells waiters, cancels what it still has posted, sheds memory when channels let go. */
 void pccl__operation_end(struct pccl_operation *operation, pccl_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

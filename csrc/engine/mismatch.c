@@ -5,7 +5,8 @@
  * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with
  * the same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that
  * operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still in
- * the epoch before when it was told did not listen: its call will stall, announce itself, and be told again.
+ * the epoch before when it was told did not listen: its call will stall, announce itself, and be told again. What is
+ * owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "base/bits.h"
 #include "engine/core.h"
 
-enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
+enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES, OWED_MAX = PCCL__DISCARD_MAX };
 
 struct mismatch {
     struct list link;
@@ -142,11 +143,12 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
 }
 
 void pccl__core_renew_mismatches(struct pccl__core *core) {
-    for (struct list *node = core->failed.next; node != &core->failed;) {
+    uint32_t owed = 0;
+    for (struct list *node = core->failed.previous; node != &core->failed;) { /* the youngest first */
         struct mismatch *mismatch = LIST_ENTRY(node, struct mismatch, link);
-        node = node->next;
+        node = node->previous;
         struct pccl__tag *tag = pccl__tags_find(&core->tags, mismatch->name.tag);
-        if (mismatch->owed) {
+        if (mismatch->owed && owed++ < OWED_MAX) {
             mismatch->name.sequence -= tag ? tag->next_sequence : 0;
             mismatch->numbered = false;
         } else {

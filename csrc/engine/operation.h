@@ -10,8 +10,10 @@
 
 #include <stdatomic.h>
 
+#include "base/heap.h"
 #include "channel/channel.h"
 #include "engine/descriptor.h"
+#include "engine/event.h"
 #include "engine/schedule.h"
 #include "engine/tags.h"
 #include "pccl.h"
@@ -59,10 +61,12 @@ struct pccl_operation {
     enum pccl__operation_state state;
     atomic_bool ended;
     bool handle_held, core_held;
-    bool fated;        /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
-    bool is_fetch;     /* pccl_state_fetch: one transfer, no plan */
-    uint32_t settles;  /* a commit: deferred.started when it began; later ones belong to the next step */
-    uint32_t borrowed; /* transfers that a channel holds */
+    bool fated;             /* queued behind an open operation of its tag in a frozen epoch: aborted with it */
+    bool is_fetch;          /* pccl_state_fetch: one transfer, no plan */
+    uint32_t settles;       /* a commit: deferred.started when it began; later ones belong to the next step */
+    uint32_t borrowed;      /* transfers that a channel holds */
+    struct heap_node timer; /* stall.c: when it is looked at next */
+    struct pccl__event_node *done_event; /* PCCL_NOTIFY: the event's place until it has ended */
     pccl_status status;
     pccl_info info;
     char text[PCCL_MESSAGE_BYTES];

@@ -4,6 +4,9 @@
  * members (which find a mismatch), and in the end a timeout. Any byte from a member that is waited for renews the
  * patience, so a slow link that other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX
  * times over without progress of the operation itself, so that a member busy with other things cannot hold it for ever.
+ *
+ * Each operation has a timer that is never later than it must be: progress does not touch it, and who looks too early
+ * sets it anew. So a round of checks costs as much as there is due, not as much as there is under way.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +16,22 @@
 #include "engine/core.h"
 
 enum { CHECKS_PER_STALL = 4, RANKS_NAMED = 8, PATIENCE_MAX = 10 };
+
+static uint64_t timeout_ns(const struct pccl_operation *op) {
+    uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : op->core->options.operation_timeout_ms;
+    return timeout_ms * NS_PER_MS;
+}
+
+static void watch_until(struct pccl_operation *op, uint64_t due_ns) {
+    heap_remove(&op->core->timers, &op->timer);
+    heap_add(&op->core->timers, &op->timer, due_ns);
+}
+
+void pccl__core_watch(struct pccl_operation *op) {
+    uint64_t end_ns = op->progressed_ns + timeout_ns(op);
+    bool stalls = op->state != PCCL__QUEUED && !op->is_fetch;
+    watch_until(op, stalls ? min_u64(op->next_stall_ns, end_ns) : end_ns);
+}
 
 static uint64_t last_news(const struct pccl__core *core, const struct pccl_operation *op, const uint8_t *waits) {
     uint64_t news = op->progressed_ns;
@@ -50,50 +69,68 @@ static void report_stall(struct pccl__core *core, struct pccl_operation *op, con
     op->next_stall_ns = core->now_ns + 2 * (core->now_ns - op->started_ns);
 }
 
-static void time_out(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits, uint32_t timeout_ms) {
+static void time_out(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits) {
     char what[PCCL__DESCRIPTOR_TEXT + 64], ranks[96] = "nobody", text[PCCL_MESSAGE_BYTES];
     pccl__operation_text(op, what, sizeof what);
     name_ranks(core, waits, ranks, sizeof ranks);
-    snprintf(text, sizeof text, "%s made no progress for %u ms; rank %u waited for %s", what, timeout_ms,
-             core->group.rank, ranks);
+    snprintf(text, sizeof text, "%s made no progress for %llu ms; rank %u waited for %s", what,
+             (unsigned long long)(timeout_ns(op) / NS_PER_MS), core->group.rank, ranks);
     uint32_t suspect = 0;
     while (suspect < core->group.size && !waits[suspect]) suspect++;
     pccl__core_freeze(core, PCCL_TIMEOUT, suspect < core->group.size ? &core->group.members[suspect].id : NULL, text);
 }
 
-static uint64_t elapsed(uint64_t now_ns, uint64_t since_ns) { return now_ns - min_u64(now_ns, since_ns); }
+static uint64_t step_ns(const struct pccl__core *core) { return core->options.stall_ms * NS_PER_MS / CHECKS_PER_STALL; }
 
-static void check_one(struct pccl__core *core, struct pccl_operation *op, uint8_t *waits) {
+static void check_collective(struct pccl__core *core, struct pccl_operation *op, uint8_t *waits) {
     uint32_t count = pccl__exec_waits_for(&core->exec, op, waits);
-    if (count == 0) return;
+    if (count == 0) { /* it waits for others of our own */
+        watch_until(op, core->now_ns + core->options.stall_ms * NS_PER_MS);
+        return;
+    }
     if (core->now_ns >= op->next_stall_ns) report_stall(core, op, waits, count);
-    uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : core->options.operation_timeout_ms;
-    uint64_t timeout_ns = timeout_ms * NS_PER_MS;
-    if (elapsed(core->now_ns, last_news(core, op, waits)) >= timeout_ns ||
-        elapsed(core->now_ns, op->progressed_ns) >= PATIENCE_MAX * timeout_ns)
-        time_out(core, op, waits, timeout_ms);
+    uint64_t end_ns =
+        min_u64(last_news(core, op, waits) + timeout_ns(op), op->progressed_ns + PATIENCE_MAX * timeout_ns(op));
+    if (core->now_ns >= end_ns)
+        time_out(core, op, waits);
+    else
+        watch_until(op, min_u64(op->next_stall_ns, end_ns));
 }
 
 static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
-    uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : core->options.operation_timeout_ms;
     const struct pccl__channel *channel = pccl__group_channel(&core->group, &op->fetch_peer);
-    uint64_t news = max_u64(op->progressed_ns, channel ? channel->heard_ns : 0);
-    if (elapsed(core->now_ns, news) >= timeout_ms * NS_PER_MS)
-        pccl__operation_end(op, PCCL_TIMEOUT, "the donor sent nothing for %u ms", timeout_ms);
+    uint64_t end_ns = max_u64(op->progressed_ns, channel ? channel->heard_ns : 0) + timeout_ns(op);
+    if (core->now_ns < end_ns)
+        watch_until(op, end_ns);
+    else
+        pccl__operation_end(op, PCCL_TIMEOUT, "the donor sent nothing for %llu ms",
+                            (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+}
+
+/* Nothing was sent for it yet and nobody counts on it, so it may end without a verdict. */
+static void time_out_queued(struct pccl_operation *op) {
+    pccl__operation_lost(op, PCCL_TIMEOUT, "epoch %llu is stopped, and no view of the next one came for %llu ms",
+                         (unsigned long long)op->core->group.epoch, (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+}
+
+uint64_t pccl__core_stall_deadline(const struct pccl__core *core) {
+    return core->timers.first ? max_u64(core->timers.first->due_ns, core->stalls_checked_ns + step_ns(core)) : NEVER_NS;
 }
 
 void pccl__core_check_stalls(struct pccl__core *core) {
-    if (list_empty(&core->open) || core->now_ns < core->next_stall_check_ns) return;
-    core->next_stall_check_ns = core->now_ns + core->options.stall_ms * NS_PER_MS / CHECKS_PER_STALL;
+    if (core->now_ns < pccl__core_stall_deadline(core)) return;
+    core->stalls_checked_ns = core->now_ns;
     uint8_t *waits = pccl__pool_take(&core->pool, core->group.size);
-    if (!waits) return;
-    for (struct list *node = core->open.next; node != &core->open;) {
-        struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
-        node = node->next;
+    if (!waits) return; /* in the next round, then */
+    while (core->timers.first && core->timers.first->due_ns <= core->now_ns) {
+        struct pccl_operation *op = LIST_ENTRY(core->timers.first, struct pccl_operation, timer);
+        heap_remove(&core->timers, &op->timer);
         if (op->is_fetch)
             check_fetch(core, op);
-        else if (!core->frozen)
-            check_one(core, op, waits);
+        else if (op->state == PCCL__QUEUED)
+            time_out_queued(op);
+        else if (!core->frozen) /* else it ends with its epoch */
+            check_collective(core, op, waits);
     }
     pccl__pool_put(&core->pool, waits, core->group.size);
 }

@@ -226,8 +226,8 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     op->started_ns = op->progressed_ns = core->now_ns;
     op->next_stall_ns = core->now_ns + core->options.stall_ms * UINT64_C(1000000);
     op->state = PCCL__DATA;
-    if (list_empty(&core->open)) core->next_stall_check_ns = op->next_stall_ns;
     list_push_back(&core->open, &op->link);
+    pccl__core_watch(op);
     op->settles = core->deferred.started;
     if (op->call.flags & PCCL_DEFERRED) {
         core->deferred.open = true;
@@ -249,9 +249,8 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     if (status == PCCL_OK && has_data(call->collective))
         status = check_buffers(call, core->group.size, core->group.rank, error);
     if (status != PCCL_OK) return status;
-    struct pccl_operation *op = pccl__operation_new(core);
+    struct pccl_operation *op = pccl__operation_new(core, call);
     if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
-    op->call = *call;
     op->info.world_size = core->group.size;
     op->info.rank = core->group.rank;
     if (!has_data(call->collective)) {
@@ -265,11 +264,11 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     *operation = op;
     if (!core->frozen) {
         pccl__core_launch(core, op);
-    } else if (pccl__tags_has_open(&core->tags, call->tag)) {
-        op->fated = true; /* shares the fate of the frozen epoch */
-        list_push_back(&core->queued, &op->link);
-    } else {
-        list_push_back(&core->queued, &op->link);
+        return PCCL_OK;
     }
+    op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
+    op->started_ns = op->progressed_ns = now_ns;
+    list_push_back(&core->queued, &op->link);
+    pccl__core_watch(op);
     return PCCL_OK;
 }

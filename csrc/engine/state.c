@@ -156,6 +156,20 @@ void pccl__core_stop_state(struct pccl__core *core, uint64_t sync_id) {
     }
 }
 
+void pccl__core_forget_wishes(struct pccl__core *core, const pccl_peer_id *peer) {
+    for (struct list *at = core->served.next; at != &core->served; at = at->next) {
+        struct served *served = LIST_ENTRY(at, struct served, link);
+        for (struct list *node = served->wishes.next; node != &served->wishes;) {
+            struct wish *wish = LIST_ENTRY(node, struct wish, link);
+            node = node->next;
+            if (memcmp(&wish->peer, peer, sizeof *peer) != 0) continue;
+            list_remove(&wish->link);
+            free(wish);
+            served->wishes_count--;
+        }
+    }
+}
+
 void pccl__core_drop_served(struct pccl__core *core) {
     while (!list_empty(&core->served)) drop(core, LIST_ENTRY(core->served.next, struct served, link));
 }
@@ -241,11 +255,10 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
         return pccl__fail(error, PCCL_INVALID, "offset %llu is too large", (unsigned long long)offset);
     struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
     if (!channel || channel->broken) return pccl__fail(error, PCCL_PEER_LOST, "the donor is not a member of the group");
-    struct pccl_operation *op = pccl__operation_new(core);
+    struct pccl_operation *op = pccl__operation_new(core, &(pccl_call){.timeout_ms = timeout_ms});
     if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for a fetch");
     op->is_fetch = true;
     op->fetch_peer = peer;
-    op->call.timeout_ms = timeout_ms;
     op->started_ns = op->progressed_ns = now_ns;
     op->fetch = (struct pccl__transfer){.key = {.tag = sync_id,
                                                 .sequence = region,
@@ -256,9 +269,13 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
                                         .owner = op};
     op->state = PCCL__DATA;
     list_push_back(&core->open, &op->link);
+    pccl__core_watch(op);
     *operation = op;
-    if (channel->ops->post_recv(channel, &op->fetch) == PCCL_OK)
+    pccl_status status = channel->ops->post_recv(channel, &op->fetch);
+    if (status == PCCL_OK)
         op->borrowed++;
+    else if (status == PCCL_NO_MEMORY)
+        pccl__operation_end(op, PCCL_NO_MEMORY, "no memory to ask the donor");
     else
         pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor is broken");
     return PCCL_OK;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
+
 struct failure {
     struct list link;
     uint64_t tag;
@@ -11,13 +13,34 @@ struct failure {
 
 static struct failure *failure_at(struct list *node) { return LIST_ENTRY(node, struct failure, link); }
 
-void pccl__unseen_init(struct pccl__unseen *unseen) { list_init(&unseen->failures); }
+void pccl__unseen_init(struct pccl__unseen *unseen) {
+    *unseen = (struct pccl__unseen){0};
+    list_init(&unseen->failures);
+    list_init(&unseen->spare);
+}
+
+static void put_spare(struct pccl__unseen *unseen, struct failure *failure) {
+    list_init(&failure->link);
+    list_push_back(&unseen->spare, &failure->link);
+    unseen->spare_count++;
+}
+
+bool pccl__unseen_reserve(struct pccl__unseen *unseen, uint32_t count) {
+    while (unseen->spare_count < count) {
+        struct failure *failure = malloc(sizeof *failure);
+        if (!failure) return false;
+        put_spare(unseen, failure);
+    }
+    return true;
+}
 
 void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise) {
     for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
         if (failure_at(node)->tag == tag && failure_at(node)->stepwise == stepwise) return;
-    struct failure *failure = malloc(sizeof *failure);
-    if (!failure) return;
+    struct list *node = list_pop_front(&unseen->spare);
+    CHECK(node);
+    unseen->spare_count--;
+    struct failure *failure = failure_at(node);
     *failure = (struct failure){.tag = tag, .stepwise = stepwise};
     list_init(&failure->link);
     list_push_back(&unseen->failures, &failure->link);
@@ -35,7 +58,7 @@ static void forget(struct pccl__unseen *unseen, uint64_t tag, bool steps) {
         node = node->next;
         if (failure->tag != tag && !(steps && failure->stepwise)) continue;
         list_remove(&failure->link);
-        free(failure);
+        put_spare(unseen, failure);
     }
 }
 
@@ -48,5 +71,7 @@ void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag) {
 
 void pccl__unseen_clear(struct pccl__unseen *unseen) {
     struct list *node;
-    while ((node = list_pop_front(&unseen->failures))) free(failure_at(node));
+    list_splice(&unseen->spare, &unseen->failures);
+    while ((node = list_pop_front(&unseen->spare))) free(failure_at(node));
+    unseen->spare_count = 0;
 }

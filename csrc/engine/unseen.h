@@ -5,6 +5,8 @@
  * Numbers start anew with each epoch, so a call made behind such a failure would take the number of the failed call's
  * retry, and meet another member's retry of something else. Therefore calls of that tag (of the whole step, for
  * deferred ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do.
+ *
+ * A note that is lost would pair the wrong calls, so there is one in reserve for every operation that may still fail.
  */
 #ifndef PCCL_ENGINE_UNSEEN_H
 #define PCCL_ENGINE_UNSEEN_H
@@ -16,10 +18,14 @@
 
 struct pccl__unseen {
     struct list failures;
+    struct list spare;
+    uint32_t spare_count;
 };
 
 void pccl__unseen_init(struct pccl__unseen *unseen);
-/* Nothing happens for lack of memory, or when the tag is noted already. */
+/* Sees that `count` notes can be added. False: no memory. */
+bool pccl__unseen_reserve(struct pccl__unseen *unseen, uint32_t count);
+/* One that was reserved. Nothing happens when the tag is noted already. */
 void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
 bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
 /* The caller has seen a failure of `tag`: it may call again; if that was part of a step, so may all of the step. */

@@ -134,11 +134,39 @@ static void test_late_view(void) {
     cores_free(&c);
 }
 
+/* Mismatches of numbers that this member never calls, epoch after epoch: it keeps the youngest. */
+static void test_owed_is_bounded(void) {
+    enum { EPOCHS = 5, EACH = PCCL__DISCARD_MAX - 4 };
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+        for (uint32_t k = 0; k < EACH; k++) {
+            pccl_operation *op[2];
+            for (uint32_t i = 0; i < 2; i++) {
+                pccl_call call = call_of(i, PCCL_ALL_REDUCE, 8 + i, PCCL_SUM, 0);
+                call.tag = epoch * EACH + k;
+                op[i] = cores_start(&c, i, call);
+            }
+            cores_run(&c, 10000);
+            for (uint32_t i = 0; i < 2; i++) expect_mismatch(op[i], "float32[8]", "float32[9]");
+        }
+        cores_install(&c, NULL, 0, PCCL_OK, NULL);
+    }
+    uint32_t kept = 0;
+    for (struct list *node = c.core[2]->failed.next; node != &c.core[2]->failed; node = node->next) kept++;
+    EXPECT(kept == PCCL__DISCARD_MAX, "kept %u", kept);
+    pccl_call call = call_of(2, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0);
+    call.tag = EPOCHS * EACH - 1;
+    expect_mismatch(cores_start(&c, 2, call), "float32[8]", "float32[9]");
+    cores_free(&c);
+}
+
 int main(void) {
     test_pairs();
     test_late_caller(false);
     test_late_caller(true);
     test_isolation();
     test_late_view();
+    test_owed_is_bounded();
     FINISH();
 }

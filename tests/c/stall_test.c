@@ -76,6 +76,61 @@ static void test_calls_while_frozen(void) {
     cores_free(&c);
 }
 
+/* No view comes: what waits for it ends by its own timeout, and so does what was called behind that in ignorance. */
+static void test_queued_times_out(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *open = cores_start(&c, 0, sum(0, 500));
+    pccl__core_freeze(c.core[0], PCCL_ABORTED, NULL, "for a test");
+    pccl_call other = sum(0, 2000), patient = sum(0, 60000);
+    other.tag = patient.tag = 5;
+    pccl_operation *fated = cores_start(&c, 0, sum(0, 1000)), *queued = cores_start(&c, 0, other);
+    pccl_operation *behind = cores_start(&c, 0, patient);
+    cores_run(&c, 1500000);
+    EXPECT(fated->ended && fated->status == PCCL_TIMEOUT && strstr(fated->text, "1000 ms"), "%s", fated->text);
+    EXPECT(!queued->ended, "its timeout is longer");
+    cores_run(&c, 1000000);
+    EXPECT(queued->ended && queued->status == PCCL_TIMEOUT && strstr(queued->text, "no view"), "%s", queued->text);
+    EXPECT(!open->ended && !behind->ended, "one has begun, and only a verdict ends it; the other has time");
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(open->ended && open->status == PCCL_PEER_LOST, "%s", open->text);
+    EXPECT(behind->ended && behind->status == PCCL_PEER_LOST, "it must not take the number of a retry");
+    pccl_operation *all[] = {open, fated, queued, behind};
+    for (int i = 0; i < 4; i++) pccl__core_handle_free(all[i]);
+    cores_free(&c);
+}
+
+/* Many wait at once, each is told once, and looking after them costs nothing while none is due. */
+static void test_many_wait(void) {
+    enum { MANY = 2000 };
+    static pccl_operation *op[MANY];
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    for (uint32_t i = 0; i < MANY; i++) {
+        pccl_call call = sum(0, 60000);
+        call.tag = i;
+        op[i] = cores_start(&c, 0, call);
+    }
+    cores_run(&c, 90000);
+    EXPECT(pccl__core_deadline(c.core[0]) >= c.now_ns + 9000000, "nobody is due yet");
+    cores_run(&c, 50000);
+    pccl_event event;
+    uint32_t told = 0;
+    while (cores_event(&c, 0, PCCL_EVENT_STALLED, &event)) told++;
+    EXPECT(told == MANY, "told %u", told);
+    for (uint32_t i = 0; i < MANY; i++) {
+        pccl_call call = sum(1, 0);
+        call.tag = i;
+        pccl_operation *meets = cores_start(&c, 1, call);
+        cores_run(&c, 10);
+        EXPECT(meets->ended && op[i]->ended && op[i]->status == PCCL_OK, "%s", op[i]->text);
+        pccl__core_handle_free(meets);
+        pccl__core_handle_free(op[i]);
+    }
+    EXPECT(!c.core[0]->timers.first && !c.core[1]->timers.first, "no timer outlives its operation");
+    cores_free(&c);
+}
+
 /* A call made in ignorance of a failure must not take the number of its retry: rank 0 has seen the failure and retries,
  * rank 1 calls the next one behind it. */
 static void test_unseen_failure(void) {
@@ -100,6 +155,8 @@ static void test_unseen_failure(void) {
 int main(void) {
     test_report_and_timeout();
     test_calls_while_frozen();
+    test_queued_times_out();
+    test_many_wait();
     test_unseen_failure();
     FINISH();
 }

@@ -63,6 +63,24 @@ static void test_repeated(void) {
     cores_free(&c);
 }
 
+/* The link breaks while a wish waits: the donor forgets it, and answers the one that comes over the fresh link. */
+static void test_link_lost(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *lost = fetch(&c, 0, BYTES, target[0]);
+    cores_run(&c, 1000);
+    pccl__sim_cut(c.network, c.id[0], c.id[1]);
+    cores_run(&c, 100000);
+    expect_end(lost, PCCL_PEER_LOST, "its link broke");
+    pccl_operation *again = fetch(&c, 0, BYTES, target[0]);
+    cores_run(&c, 1000);
+    serve(&c);
+    cores_run(&c, 1000);
+    expect_end(again, PCCL_OK, "over the fresh link");
+    EXPECT(c.core[1]->served.next->next == &c.core[1]->served && !pccl__core_busy(c.core[0]), "nothing is left over");
+    cores_free(&c);
+}
+
 static void test_offsets(void) {
     struct cores c;
     cores_make(&c, 2, NULL);
@@ -75,6 +93,7 @@ static void test_offsets(void) {
 int main(void) {
     test_refused();
     test_repeated();
+    test_link_lost();
     test_offsets();
     FINISH();
 }

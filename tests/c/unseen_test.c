@@ -6,6 +6,7 @@
 int main(void) {
     struct pccl__unseen unseen;
     pccl__unseen_init(&unseen);
+    EXPECT(pccl__unseen_reserve(&unseen, 4) && unseen.spare_count == 4);
     pccl__unseen_add(&unseen, 1, false);
     pccl__unseen_add(&unseen, 1, false);
     pccl__unseen_add(&unseen, 2, true);
@@ -17,6 +18,7 @@ int main(void) {
     pccl__unseen_seen(&unseen, 3);
     EXPECT(!pccl__unseen_blocks(&unseen, 2, true) && !pccl__unseen_blocks(&unseen, 3, true),
            "one failure tells it all");
+    EXPECT(unseen.spare_count == 4 && pccl__unseen_reserve(&unseen, 2) && unseen.spare_count == 4, "notes come back");
     pccl__unseen_add(&unseen, 4, true);
     pccl__unseen_clear(&unseen);
     EXPECT(!pccl__unseen_blocks(&unseen, 4, true), "cleared");
