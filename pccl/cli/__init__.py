@@ -8,6 +8,7 @@ import typer
 from pccl.cli.bench import bench
 from pccl.cli.demo import demo
 from pccl.cli.master import master
+from pccl.cli.relay import relay
 
 app = typer.Typer(
     help="Fault-tolerant collective communication for distributed machine learning.",
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.command()(master)
 app.command()(bench)
 app.command()(demo)
+app.command()(relay)
 
 
 def main() -> None:
