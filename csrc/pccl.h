@@ -49,7 +49,7 @@ typedef enum pccl_status {
     PCCL_PENDING = 16 /* pccl_wait ran out of time; the operation goes on */
 } pccl_status;
 
-enum { PCCL_MESSAGE_BYTES = 512 };
+enum { PCCL_MESSAGE_BYTES = 1024 };
 
 typedef struct pccl_error {
     pccl_status status;
@@ -229,7 +229,7 @@ typedef enum pccl_event_kind {
                                `peer` is the suspect where there is one (all zero: none) */
     PCCL_EVENT_SUSPECT = 2, /* `peer` may be gone, `text` says why we think so. Reason PEER_LOST: its link broke while
                                no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
-    PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks` */
+    PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it */
     PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
     PCCL_EVENT_REFUSED = 5  /* connections came that are not of this run; `token` says how many since the start. At most
                                one such event in ten seconds: for a log line */
@@ -247,6 +247,7 @@ typedef struct pccl_event {
     uint32_t waited_ms;
     uint32_t ranks_count; /* how many are waited for; the first PCCL_EVENT_RANKS of them are in `ranks` */
     uint32_t ranks[PCCL_EVENT_RANKS];
+    uint8_t absent;
     char text[PCCL_MESSAGE_BYTES];
 } pccl_event;
 
@@ -322,6 +323,9 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
  * a call that was made in ignorance would take the number of a retry. For callers that fetch outcomes in the background
  * (PCCL_HOLD_TAG) this function says that the user has seen a failure of `tag`. */
 void pccl_release_tag(pccl_engine *engine, uint64_t tag);
+
+/* What it is, how long it has run and whom it waits for, as text; for errors of waits that ran out of time. */
+void pccl_describe(pccl_operation *operation, char *text, size_t text_bytes);
 
 /* 1 once it has ended, else 0; never blocks. */
 int pccl_done(pccl_operation *operation);

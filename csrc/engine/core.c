@@ -22,7 +22,8 @@ struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_c
     if (!pccl__unseen_reserve(&core->unseen, core->open_calls + 1)) return NULL;
     struct pccl_operation *op = pccl__pool_take(&core->pool, sizeof *op);
     if (!op) return NULL;
-    memset(op, 0, sizeof *op);
+    memset(op, 0, offsetof(struct pccl_operation, text));
+    op->text[0] = 0;
     op->call = *call;
     op->done_event = call->flags & PCCL_NOTIFY ? pccl__events_reserve() : NULL;
     if ((call->flags & PCCL_NOTIFY) && !op->done_event) {
@@ -38,8 +39,14 @@ struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_c
 
 void pccl__operation_text(const struct pccl_operation *op, char *text, size_t bytes) {
     char what[PCCL__DESCRIPTOR_TEXT];
+    if (op->state == PCCL__QUEUED) {
+        snprintf(text, bytes, "%s tag %llu, not begun", pccl_collective_name(op->call.collective),
+                 (unsigned long long)op->call.tag);
+        return;
+    }
     pccl__stamp_text(&op->stamp, what);
-    snprintf(text, bytes, "%s tag %llu #%u", what, (unsigned long long)op->name.tag, op->name.sequence);
+    snprintf(text, bytes, "%s tag %llu #%u of epoch %llu", what, (unsigned long long)op->name.tag, op->name.sequence,
+             (unsigned long long)op->info.epoch);
 }
 
 /* Frees what nobody needs any more: transfers' memory when the channels let go, the object when both owners did. */
@@ -48,6 +55,7 @@ static void shed(struct pccl_operation *op) {
     if (op->state != PCCL__ENDED || op->borrowed > 0) return;
     if (op->core_held) {
         pccl__exec_release(&core->exec, op);
+        pccl__wait_release(core, op);
         list_remove(&op->link);
         list_push_back(&core->held, &op->link);
         op->core_held = false;
@@ -95,7 +103,7 @@ static void advance_commits(struct pccl__core *core) {
 static void end(struct pccl_operation *op, pccl_status status, const char *format, va_list arguments) {
     CHECK(op->state != PCCL__ENDED);
     struct pccl__core *core = op->core;
-    vsnprintf(op->text, sizeof op->text, format, arguments);
+    if (status != PCCL_OK) vsnprintf(op->text, sizeof op->text, format, arguments);
     if (op->entry && status == PCCL_OK)
         pccl__tags_returned(&core->tags, op->name.tag, op->entry);
     else if (op->entry)
@@ -222,9 +230,15 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
     uint32_t rank = pccl__group_rank_of(&core->group, &channel->peer);
     if (rank == core->group.size) return;
     switch (notice->kind) {
-    case PCCL__NOTICE_ARRIVED:
     case PCCL__NOTICE_ANNOUNCE:
+        pccl__wait_notice(core, rank, notice);
         pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        break;
+    case PCCL__NOTICE_ARRIVED:
+        pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        break;
+    case PCCL__NOTICE_STARTED:
+        pccl__wait_notice(core, rank, notice);
         break;
     case PCCL__NOTICE_WANTED:
         pccl__core_wanted(core, channel, notice);

@@ -17,12 +17,14 @@
 #include "engine/exec.h"
 #include "engine/operation.h"
 #include "engine/unseen.h"
+#include "engine/wait.h"
 
 enum {
     PCCL__NOTICE_ABORT = PCCL__NOTICE_OWNER,
     PCCL__NOTICE_MISMATCH, /* key of the operation; data: rank a, rank b u32; stamp a, stamp b */
     PCCL__NOTICE_ANNOUNCE, /* key and stamp of an operation that waits */
-    PCCL__NOTICE_REFUSED   /* answers WANTED: no such range is served */
+    PCCL__NOTICE_REFUSED,  /* answers WANTED: no such range is served */
+    PCCL__NOTICE_STARTED   /* answers ANNOUNCE: the sender has started that operation, or has even ended it */
 };
 
 struct pccl__core_options {
@@ -126,6 +128,9 @@ void pccl__core_drop_mismatches(struct pccl__core *core);
 void pccl__core_watch(struct pccl_operation *operation);
 uint64_t pccl__core_stall_deadline(const struct pccl__core *core);
 void pccl__core_check_stalls(struct pccl__core *core);
+/* What `operation` is, how long it has run, whom it waits for. */
+void pccl__core_describe(struct pccl__core *core, struct pccl_operation *operation, uint64_t now_ns, char *text,
+                         size_t bytes);
 
 /* ---- state.c */
 pccl_status pccl__core_serve(struct pccl__core *core, uint64_t sync_id, const pccl_region *regions, uint32_t count,
@@ -151,7 +156,7 @@ struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_c
 /* Ends it: sets the outcome, tells waiters, cancels what it still has posted, sheds memory when channels let go. */
 void pccl__operation_end(struct pccl_operation *operation, pccl_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* For texts: "all_reduce(float32[8], ...) tag 0 #3". */
+/* For texts: "all_reduce(float32[8], ...) tag 0 #3 of epoch 7". */
 void pccl__operation_text(const struct pccl_operation *operation, char *text, size_t bytes);
 /* As pccl__operation_end, for failures that a change of epoch brings. */
 void pccl__operation_lost(struct pccl_operation *operation, pccl_status status, const char *format, ...)

@@ -34,14 +34,14 @@ static struct mismatch *find(struct pccl__core *core, pccl_operation_name name) 
     return NULL;
 }
 
-static void describe(char text[PCCL_MESSAGE_BYTES], pccl_operation_name name, uint32_t rank_a, uint32_t rank_b,
+static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key, uint32_t rank_a, uint32_t rank_b,
                      const struct pccl__stamp *a, const struct pccl__stamp *b) {
     char what_a[PCCL__DESCRIPTOR_TEXT], what_b[PCCL__DESCRIPTOR_TEXT];
     pccl__stamp_text(rank_a < rank_b ? a : b, what_a);
     pccl__stamp_text(rank_a < rank_b ? b : a, what_b);
-    snprintf(text, PCCL_MESSAGE_BYTES, "operation tag %llu #%u: rank %u called %s, rank %u called %s",
-             (unsigned long long)name.tag, name.sequence, rank_a < rank_b ? rank_a : rank_b, what_a,
-             rank_a < rank_b ? rank_b : rank_a, what_b);
+    snprintf(text, PCCL_MESSAGE_BYTES, "operation tag %llu #%u of epoch %llu: rank %u called %s, rank %u called %s",
+             (unsigned long long)key->tag, key->sequence, (unsigned long long)key->epoch,
+             rank_a < rank_b ? rank_a : rank_b, what_a, rank_a < rank_b ? rank_b : rank_a, what_b);
 }
 
 /* From now on frames of this operation go to nowhere. */
@@ -82,7 +82,7 @@ void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uin
     memcpy(data + 8, op->stamp.bytes, PCCL__STAMP_BYTES);
     memcpy(data + 8 + PCCL__STAMP_BYTES, other->bytes, PCCL__STAMP_BYTES);
     char text[PCCL_MESSAGE_BYTES];
-    describe(text, name, core->group.rank, other_rank, &op->stamp, other);
+    describe(text, &key, core->group.rank, other_rank, &op->stamp, other);
     pccl__core_notify_all(core, PCCL__NOTICE_MISMATCH, &key, &op->stamp, data, sizeof data);
     fail(core, name, op, text, data);
 }
@@ -118,7 +118,7 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
     bool started = tag && name.sequence < tag->next_sequence;
     char text[PCCL_MESSAGE_BYTES];
-    describe(text, name, rank_a, rank_b, &a, &b);
+    describe(text, &notice->key, rank_a, rank_b, &a, &b);
     if (started && !(entry && entry->operation)) { /* it failed, or as a deferred one returned, before */
         if (core->deferred.open) snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
         return;

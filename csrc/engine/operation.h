@@ -19,6 +19,7 @@
 #include "pccl.h"
 
 struct pccl__core;
+struct pccl__wait;
 struct pccl_operation;
 
 enum pccl__task_state { PCCL__TASK_WAITING = 0, PCCL__TASK_POSTED, PCCL__TASK_ARRIVED, PCCL__TASK_DONE };
@@ -69,7 +70,6 @@ struct pccl_operation {
     struct pccl__event_node *done_event; /* PCCL_NOTIFY: the event's place until it has ended */
     pccl_status status;
     pccl_info info;
-    char text[PCCL_MESSAGE_BYTES];
 
     /* Set when it starts in an epoch. */
     pccl_operation_name name;
@@ -78,6 +78,7 @@ struct pccl_operation {
     struct pccl__stamp stamp;
     uint64_t started_ns, progressed_ns;
     uint64_t next_stall_ns;
+    struct pccl__wait *wait; /* once it has stalled, or was frozen */
 
     /* The data phase. */
     const struct pccl__schedule *schedule;
@@ -100,6 +101,8 @@ struct pccl_operation {
     /* State fetch. */
     struct pccl__transfer fetch;
     pccl_peer_id fetch_peer;
+
+    char text[PCCL_MESSAGE_BYTES]; /* why it failed. Last: an operation that begins does not clear it */
 };
 
 #endif

@@ -272,6 +272,16 @@ void pccl_operation_free(pccl_operation *op) {
     }
 }
 
+void pccl_describe(pccl_operation *op, char *text, size_t text_bytes) {
+    pccl_engine *engine = op->engine;
+    if (!engine || !enter(engine)) {
+        snprintf(text, text_bytes, "an operation of a communicator that is closed");
+        return;
+    }
+    pccl__core_describe(engine->core, op, clock_now_ns(), text, text_bytes);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes, pccl_error *error) {
     if (!enter(engine)) return refuse_child(error);
     pccl_status status = pccl__core_explain(engine->core, call, text, text_bytes, error);

@@ -6,10 +6,22 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "engine/core.h"
 
 static struct pccl_operation *operation_at(struct list *node) { return LIST_ENTRY(node, struct pccl_operation, link); }
+
+/* Whom each operation waits for; for its error, since later nobody can tell any more. */
+static void note_waits(struct pccl__core *core) {
+    uint8_t *waits = pccl__pool_take(&core->pool, core->group.size);
+    for (struct list *node = core->open.next; waits && node != &core->open; node = node->next) {
+        if (operation_at(node)->is_fetch) continue;
+        pccl__exec_waits_for(&core->exec, operation_at(node), waits);
+        pccl__wait_note(core, operation_at(node), waits);
+    }
+    pccl__pool_put(&core->pool, waits, core->group.size);
+}
 
 static void cancel_all(struct pccl__core *core) {
     for (struct list *node = core->open.next; node != &core->open; node = node->next)
@@ -19,6 +31,7 @@ static void cancel_all(struct pccl__core *core) {
 void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text) {
     if (core->group.epoch == 0 || core->frozen) return;
     core->frozen = true;
+    note_waits(core);
     cancel_all(core);
     pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
     if (suspect) event.peer = *suspect;
@@ -46,12 +59,17 @@ int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_o
     return tag && name.sequence < tag->next_sequence;
 }
 
+static void end_halted(struct pccl_operation *op, pccl_status status) {
+    char what[PCCL__DESCRIPTOR_TEXT + 64] = "a fetch of shared state";
+    if (!op->is_fetch) pccl__operation_text(op, what, sizeof what);
+    pccl__operation_end(op, status, "%s, ended: %s", what, op->core->halt_text);
+}
+
 void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text) {
     core->halted = status;
     snprintf(core->halt_text, sizeof core->halt_text, "%s", text ? text : pccl_status_string(status));
-    while (!list_empty(&core->open)) pccl__operation_end(operation_at(core->open.next), status, "%s", core->halt_text);
-    while (!list_empty(&core->queued))
-        pccl__operation_end(operation_at(core->queued.next), status, "%s", core->halt_text);
+    while (!list_empty(&core->open)) end_halted(operation_at(core->open.next), status);
+    while (!list_empty(&core->queued)) end_halted(operation_at(core->queued.next), status);
     core->deferred = (struct pccl__deferred){0};
 }
 
@@ -86,16 +104,21 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
             continue;
         }
         told = told || pccl__is_stepwise(op);
-        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT];
         pccl__operation_text(op, what, sizeof what);
-        pccl__operation_lost(op, cause, "%s aborted: %.300s", what, core->cause_text);
+        pccl__wait_text(core, op, whom, sizeof whom);
+        pccl__operation_lost(op, cause, "%s aborted after %llu ms at rank %u%s%s%s: %s", what,
+                             (unsigned long long)((core->now_ns - op->started_ns) / NS_PER_MS), core->group.rank,
+                             whom[0] ? " (" : "", whom, whom[0] ? ")" : "", core->cause_text);
     }
     for (struct list *node = core->queued.next; node != &core->queued;) {
         struct pccl_operation *op = operation_at(node);
         node = node->next;
         if (!op->fated) continue;
         told = told || pccl__is_stepwise(op);
-        pccl__operation_lost(op, cause, "aborted before it began: %.300s", core->cause_text);
+        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        pccl__operation_text(op, what, sizeof what);
+        pccl__operation_lost(op, cause, "%s, aborted: %s", what, core->cause_text);
     }
     core->deferred.mismatch[0] = 0;
     if (core->deferred.open) core->deferred.broken = !told;

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "engine/core.h"
 
-enum { CHECKS_PER_STALL = 4, RANKS_NAMED = 8, PATIENCE_MAX = 10 };
+enum { CHECKS_PER_STALL = 4, PATIENCE_MAX = 10 };
 
 static uint64_t timeout_ns(const struct pccl_operation *op) {
     uint32_t timeout_ms = op->call.timeout_ms ? op->call.timeout_ms : op->core->options.operation_timeout_ms;
@@ -40,44 +40,34 @@ static uint64_t last_news(const struct pccl__core *core, const struct pccl_opera
     return news;
 }
 
-static void name_ranks(const struct pccl__core *core, const uint8_t *waits, char *text, size_t bytes) {
-    size_t length = 0;
-    uint32_t named = 0, count = 0;
-    for (uint32_t rank = 0; rank < core->group.size; rank++) {
-        if (!waits[rank]) continue;
-        if (count++ >= RANKS_NAMED || length >= bytes) continue;
-        length += (size_t)snprintf(text + length, bytes - length, "%s%u", named++ ? ", " : "rank ", rank);
-    }
-    if (count > RANKS_NAMED && length < bytes)
-        snprintf(text + length, bytes - length, " and %u more", count - RANKS_NAMED);
-}
-
-static void report_stall(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits, uint32_t count) {
+static void report_stall(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits) {
+    const struct pccl__wait *wait = pccl__wait_note(core, op, waits);
+    if (!wait) return;
     pccl_event event = {.kind = PCCL_EVENT_STALLED,
                         .reason = PCCL_PENDING,
                         .epoch = op->info.epoch,
                         .name = op->name,
                         .waited_ms = (uint32_t)((core->now_ns - op->started_ns) / NS_PER_MS),
-                        .ranks_count = count};
-    uint32_t named = 0;
-    for (uint32_t rank = 0; rank < core->group.size && named < PCCL_EVENT_RANKS; rank++)
-        if (waits[rank]) event.ranks[named++] = rank;
-    pccl__operation_text(op, event.text, sizeof event.text);
+                        .ranks_count = wait->count,
+                        .absent = wait->absent};
+    memcpy(event.ranks, wait->ranks, sizeof event.ranks);
+    char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT];
+    pccl__operation_text(op, what, sizeof what);
+    pccl__wait_text(core, op, whom, sizeof whom);
+    snprintf(event.text, sizeof event.text, "%s has waited %u ms: %s", what, event.waited_ms, whom);
     pccl__events_add(&core->events, &event);
-    struct pccl__key key = {.epoch = op->info.epoch, .tag = op->name.tag, .sequence = op->name.sequence};
-    pccl__core_notify_all(core, PCCL__NOTICE_ANNOUNCE, &key, &op->stamp, NULL, 0);
+    pccl__wait_ask(core, op);
     op->next_stall_ns = core->now_ns + 2 * (core->now_ns - op->started_ns);
 }
 
 static void time_out(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits) {
-    char what[PCCL__DESCRIPTOR_TEXT + 64], ranks[96] = "nobody", text[PCCL_MESSAGE_BYTES];
+    const struct pccl__wait *wait = pccl__wait_note(core, op, waits);
+    char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT], text[PCCL_MESSAGE_BYTES];
     pccl__operation_text(op, what, sizeof what);
-    name_ranks(core, waits, ranks, sizeof ranks);
-    snprintf(text, sizeof text, "%s made no progress for %llu ms; rank %u waited for %s", what,
-             (unsigned long long)(timeout_ns(op) / NS_PER_MS), core->group.rank, ranks);
-    uint32_t suspect = 0;
-    while (suspect < core->group.size && !waits[suspect]) suspect++;
-    pccl__core_freeze(core, PCCL_TIMEOUT, suspect < core->group.size ? &core->group.members[suspect].id : NULL, text);
+    pccl__wait_text(core, op, whom, sizeof whom);
+    snprintf(text, sizeof text, "%s made no progress for %llu ms at rank %u: %s", what,
+             (unsigned long long)(timeout_ns(op) / NS_PER_MS), core->group.rank, whom);
+    pccl__core_freeze(core, PCCL_TIMEOUT, wait && wait->count ? &core->group.members[wait->ranks[0]].id : NULL, text);
 }
 
 static uint64_t step_ns(const struct pccl__core *core) { return core->options.stall_ms * NS_PER_MS / CHECKS_PER_STALL; }
@@ -88,7 +78,7 @@ static void check_collective(struct pccl__core *core, struct pccl_operation *op,
         watch_until(op, core->now_ns + core->options.stall_ms * NS_PER_MS);
         return;
     }
-    if (core->now_ns >= op->next_stall_ns) report_stall(core, op, waits, count);
+    if (core->now_ns >= op->next_stall_ns) report_stall(core, op, waits);
     uint64_t end_ns =
         min_u64(last_news(core, op, waits) + timeout_ns(op), op->progressed_ns + PATIENCE_MAX * timeout_ns(op));
     if (core->now_ns >= end_ns)
@@ -97,20 +87,52 @@ static void check_collective(struct pccl__core *core, struct pccl_operation *op,
         watch_until(op, min_u64(op->next_stall_ns, end_ns));
 }
 
+static void fetch_timed_out(struct pccl__core *core, struct pccl_operation *op) {
+    uint32_t rank = pccl__group_rank_of(&core->group, &op->fetch_peer);
+    char donor[PCCL__WAIT_TEXT] = "a donor that left the group";
+    if (rank < core->group.size) pccl__wait_member_text(core, rank, donor, sizeof donor);
+    pccl__operation_end(op, PCCL_TIMEOUT, "no byte of region %u came for %llu ms from %s", op->fetch.key.sequence,
+                        (unsigned long long)(timeout_ns(op) / NS_PER_MS), donor);
+}
+
 static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__channel *channel = pccl__group_channel(&core->group, &op->fetch_peer);
     uint64_t end_ns = max_u64(op->progressed_ns, channel ? channel->heard_ns : 0) + timeout_ns(op);
     if (core->now_ns < end_ns)
         watch_until(op, end_ns);
     else
-        pccl__operation_end(op, PCCL_TIMEOUT, "the donor sent nothing for %llu ms",
-                            (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+        fetch_timed_out(core, op);
 }
 
 /* Nothing was sent for it yet and nobody counts on it, so it may end without a verdict. */
 static void time_out_queued(struct pccl_operation *op) {
-    pccl__operation_lost(op, PCCL_TIMEOUT, "epoch %llu is stopped, and no view of the next one came for %llu ms",
-                         (unsigned long long)op->core->group.epoch, (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+    char what[PCCL__DESCRIPTOR_TEXT + 64];
+    pccl__operation_text(op, what, sizeof what);
+    pccl__operation_lost(op, PCCL_TIMEOUT, "%s: epoch %llu is stopped, and no view of the next one came for %llu ms",
+                         what, (unsigned long long)op->core->group.epoch,
+                         (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+}
+
+void pccl__core_describe(struct pccl__core *core, struct pccl_operation *op, uint64_t now_ns, char *text,
+                         size_t bytes) {
+    char what[PCCL__DESCRIPTOR_TEXT + 64] = "a fetch of shared state", whom[PCCL__WAIT_TEXT] = "";
+    core->now_ns = now_ns;
+    if (!op->is_fetch) pccl__operation_text(op, what, sizeof what);
+    uint8_t *waits = pccl__pool_take(&core->pool, core->group.size);
+    bool waiting = op->state == PCCL__DATA || op->state == PCCL__FINISH;
+    if (waits && waiting && !op->is_fetch && !core->frozen && pccl__exec_waits_for(&core->exec, op, waits)) {
+        pccl__wait_note(core, op, waits);
+        pccl__wait_text(core, op, whom, sizeof whom);
+    }
+    pccl__pool_put(&core->pool, waits, core->group.size);
+    if (op->state == PCCL__ENDED)
+        snprintf(text, bytes, "%s has ended: %s", what, pccl_status_string(op->status));
+    else if (op->state == PCCL__QUEUED)
+        snprintf(text, bytes, "%s: the epoch is frozen", what);
+    else
+        snprintf(text, bytes, "%s has run for %llu ms%s%s", what,
+                 (unsigned long long)((now_ns - min_u64(now_ns, op->started_ns)) / NS_PER_MS), whom[0] ? ": " : "",
+                 whom);
 }
 
 uint64_t pccl__core_stall_deadline(const struct pccl__core *core) {
