@@ -68,6 +68,7 @@ class Relay:
     def __init__(self, seed: int = 0) -> None:
         """`seed` decides which bytes get damaged."""
         self.loop = uvloop.new_event_loop()
+        self.meter = Meter()
         self._seed = seed
         self._links: list[Link] = []
         self._failure: BaseException | None = None
@@ -100,6 +101,16 @@ class Relay:
         self._links.append(link)
         link.refuse(False)
         return link
+
+    def at(self, after_bytes: int, action: Action) -> None:
+        """As `Link.at`, for the bytes of all links and both directions together. Raises InvalidArgument."""
+        if after_bytes < 1:
+            raise InvalidArgument(f"a trigger comes after at least one byte, not after {after_bytes}")
+        self.run(partial(self.meter.add, after_bytes, action))
+
+    def total_bytes(self) -> int:
+        """Sent on so far by all links, both directions together."""
+        return self.run(lambda: self.meter.count)
 
     def close(self) -> None:
         """Closes all links and connections. Raises what a trigger's action raised. Idempotent."""
@@ -196,7 +207,7 @@ class Link:
         `name`, were sent on; before the next one is. It must not block. Raises InvalidArgument."""
         if direction not in ("up", "down") or after_bytes < 1:
             raise InvalidArgument(f'a trigger is "up" or "down" after at least one byte, not {direction} {after_bytes}')
-        self._relay.run(lambda: self.meter(name, direction).add(after_bytes, action))
+        self._relay.run(lambda: self._meter(name, direction).add(after_bytes, action))
 
     def names(self) -> list[str]:
         """Of the open connections, each once, the oldest first."""
@@ -208,7 +219,7 @@ class Link:
         """What it has seen so far."""
         return self._relay.run(
             lambda: Counts(
-                self._accepted, len(self._connections), self.meter(None, "up").count, self.meter(None, "down").count
+                self._accepted, len(self._connections), self._meter(None, "up").count, self._meter(None, "down").count
             )
         )
 
@@ -218,9 +229,10 @@ class Link:
         """What holds now for connections of that name."""
         return self._rules.get((name, direction)) or self._rules[None, direction]
 
-    def meter(self, name: str | None, direction: Direction) -> Meter:
-        """Counts the bytes of that name; of all for None."""
-        return self._meters.setdefault((name, direction), Meter())
+    def meters(self, name: str | None, direction: Direction) -> list[Meter]:
+        """All that count the bytes of a connection of that name."""
+        names = dict.fromkeys((None, name))
+        return [self._relay.meter, *(self._meter(it, direction) for it in names)]
 
     def act(self, action: Action) -> None:
         """Runs a trigger's action."""
@@ -236,6 +248,10 @@ class Link:
         tasks = [connection.task for connection in self._connections.values()]
         self._end(None, None, reset=False)
         return tasks
+
+    def _meter(self, name: str | None, direction: Direction) -> Meter:
+        """Counts the bytes of that name; of all for None."""
+        return self._meters.setdefault((name, direction), Meter())
 
     def _set(self, ways: tuple[Direction, ...], name: str | None, changes: dict[str, Any]) -> None:
         for way in ways:

@@ -93,7 +93,7 @@ class Lane(Protocol):
     name_at: tuple[int, int] | None
 
     def rule(self, name: str | None, direction: Direction) -> Rule: ...
-    def meter(self, name: str | None, direction: Direction) -> Meter: ...
+    def meters(self, name: str | None, direction: Direction) -> list[Meter]: ...
     def act(self, action: Action) -> None: ...
 
 
@@ -250,8 +250,7 @@ class _Flow:
 
     def _send_some(self, view: memoryview, corrupt_every: int) -> int:
         """As much as may and can go now: how much. What is to happen just then has happened."""
-        names = dict.fromkeys((None, self._connection.name))
-        meters = [self._lane.meter(name, self._direction) for name in names]
+        meters = self._lane.meters(self._connection.name, self._direction)
         count = min(meter.limit(len(view)) for meter in meters)
         data: bytes | memoryview = view[:count]
         if corrupt_every and (unharmed := self._corrupter.distance(corrupt_every)) < count:

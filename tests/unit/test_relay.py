@@ -302,6 +302,21 @@ def test_a_trigger_may_end_the_connection_that_it_came_from(bench: Bench) -> Non
     assert receive(accepted, 10) == b"abc"
 
 
+def test_a_trigger_may_count_all_links(bench: Bench) -> None:
+    other = bench.relay.link(bench.target)
+    fired = threading.Event()
+    bench.relay.at(5, fired.set)
+    first, accepted = bench.pair()
+    first.sendall(b"abc")
+    assert receive(accepted, 3) == b"abc"
+    assert not fired.is_set()
+    second = bench.dial(other)
+    bench.accept().sendall(b"de")
+    assert receive(second, 2) == b"de"
+    assert fired.wait(LIMIT_S)
+    assert bench.relay.total_bytes() == 5
+
+
 def test_what_a_trigger_raises_is_raised_at_the_end(bench: Bench) -> None:
     dialler, accepted = bench.pair()
     bench.link.at("up", 1, lambda: 1 // 0)
