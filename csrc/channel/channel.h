@@ -145,8 +145,8 @@ struct pccl__channel {
     uint64_t rtt_ns;      /* measured; 0 unknown */
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
-    struct list ready_link; /* the owner's list of channels to run */
-    void *owner;            /* the owner's, untouched */
+    struct list ready_link;    /* the owner's list of channels to run */
+    bool noted_up, noted_down; /* the owner's: what it has noted of this link */
 };
 
 /* Where channels come from. One per engine and transport. */

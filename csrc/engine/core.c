@@ -111,6 +111,10 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     op->entry = NULL;
     op->status = status;
     op->state = PCCL__ENDED;
+    if (!op->is_fetch)
+        pccl__record_operation(&core->recorder, op);
+    else if (status != PCCL_OK)
+        pccl__record_note(core, PCCL_RECORD_FETCH, status, &op->fetch_peer, op->text);
     heap_remove(&core->timers, &op->timer);
     core->open_calls--;
     core->ended_count++;
@@ -159,6 +163,7 @@ void pccl__operation_advance(struct pccl_operation *op) {
             pccl__operation_end(op, PCCL_OK, "success");
             return;
         }
+        op->data_done_ns = core->now_ns;
         op->entry->state = PCCL_DATA_DONE;
         op->state = PCCL__FINISH;
         pccl_status status = pccl__exec_begin_finish(&core->exec, op);
@@ -205,6 +210,7 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
         return; /* late frames change nothing */
     } else if (transfer->status == PCCL_OK) {
         op->progressed_ns = core->now_ns;
+        op->last_peer = channel->peer;
         pccl_status status = pccl__exec_completed(&core->exec, op, transfer);
         if (status != PCCL_OK)
             pccl__operation_failed(op, status);
@@ -326,8 +332,20 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
     core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
 }
 
+static void note_link(struct pccl__core *core, struct pccl__channel *channel) {
+    if (channel->heard_ns && !channel->noted_up) {
+        pccl__record_note(core, PCCL_RECORD_LINK_UP, PCCL_OK, &channel->peer, channel->ops->name);
+        channel->noted_up = true;
+    }
+    if (channel->broken && !channel->noted_down) {
+        pccl__record_note(core, PCCL_RECORD_LINK_DOWN, PCCL_PEER_LOST, &channel->peer, channel->error.message);
+        channel->noted_down = true;
+    }
+}
+
 static void check_link(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
+    note_link(core, channel);
     if (!channel->broken) {
         if (channel->doubted) tell_doubt(core, rank);
         return;
@@ -406,6 +424,10 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
                            struct pccl__core **out) {
     struct pccl__core *core = calloc(1, sizeof *core);
     if (!core) return PCCL_NO_MEMORY;
+    if (pccl__recorder_init(&core->recorder) != PCCL_OK) {
+        free(core);
+        return PCCL_NO_MEMORY;
+    }
     core->options = *options;
     core->transport = transport;
     pccl__pool_init(&core->pool);
@@ -441,6 +463,7 @@ void pccl__core_free(struct pccl__core *core) {
     pccl__tags_free(&core->tags);
     pccl__unseen_clear(&core->unseen);
     pccl__events_clear(&core->events);
+    pccl__recorder_free(&core->recorder);
     pccl__pool_clear(&core->pool);
     free(core);
 }

@@ -16,6 +16,7 @@
 #include "engine/event.h"
 #include "engine/exec.h"
 #include "engine/operation.h"
+#include "engine/recorder.h"
 #include "engine/unseen.h"
 #include "engine/wait.h"
 
@@ -61,6 +62,7 @@ struct pccl__core {
     uint64_t stopped[PCCL__STOPPED_MAX]; /* the sync ids that were served last: late wishes are refused */
     uint32_t stopped_next;
     struct pccl__events events;
+    struct pccl__recorder recorder;
     struct list schedules; /* start.c: those of this epoch */
     uint64_t now_ns;
     uint64_t newest_epoch;

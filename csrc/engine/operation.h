@@ -76,7 +76,9 @@ struct pccl_operation {
     struct pccl__entry *entry;
     pccl_algorithm algorithm;
     struct pccl__stamp stamp;
-    uint64_t started_ns, progressed_ns;
+    bool started;
+    uint64_t called_ns, started_ns, data_done_ns, progressed_ns;
+    pccl_peer_id last_peer; /* whose transfer completed last */
     uint64_t next_stall_ns;
     struct pccl__wait *wait; /* once it has stalled, or was frozen */
 

@@ -168,6 +168,13 @@ int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_
     return started;
 }
 
+size_t pccl_engine_trace(pccl_engine *engine, pccl_record *records, size_t capacity) {
+    if (!enter(engine)) return 0;
+    size_t count = pccl__recorder_read(engine->core, clock_now_ns(), records, capacity);
+    pthread_mutex_unlock(&engine->mutex);
+    return count;
+}
+
 uint32_t pccl_engine_pending(pccl_engine *engine) {
     if (!enter(engine)) return 0;
     uint32_t pending = pccl__core_pending(engine->core);

@@ -31,6 +31,7 @@ static void cancel_all(struct pccl__core *core) {
 void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text) {
     if (core->group.epoch == 0 || core->frozen) return;
     core->frozen = true;
+    pccl__record_note(core, PCCL_RECORD_FROZEN, reason, suspect, text);
     note_waits(core);
     cancel_all(core);
     pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
@@ -67,6 +68,7 @@ static void end_halted(struct pccl_operation *op, pccl_status status) {
 
 void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text) {
     core->halted = status;
+    pccl__record_note(core, PCCL_RECORD_HALTED, status, NULL, text ? text : pccl_status_string(status));
     snprintf(core->halt_text, sizeof core->halt_text, "%s", text ? text : pccl_status_string(status));
     while (!list_empty(&core->open)) end_halted(operation_at(core->open.next), status);
     while (!list_empty(&core->queued)) end_halted(operation_at(core->queued.next), status);
@@ -169,6 +171,7 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     part_from_leavers(core, &old);
     pccl__group_clear(&old);
     core->newest_epoch = view->epoch;
+    pccl__record_note(core, PCCL_RECORD_EPOCH, view->cause, NULL, core->cause_text);
     core->halted = PCCL_OK;
     core->frozen = false;
     for (uint32_t rank = 0; rank < core->group.size; rank++)

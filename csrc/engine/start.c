@@ -226,6 +226,7 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     op->started_ns = op->progressed_ns = core->now_ns;
     op->next_stall_ns = core->now_ns + core->options.stall_ms * UINT64_C(1000000);
     op->state = PCCL__DATA;
+    op->started = true;
     list_push_back(&core->open, &op->link);
     pccl__core_watch(op);
     op->settles = core->deferred.started;
@@ -251,6 +252,7 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     if (status != PCCL_OK) return status;
     struct pccl_operation *op = pccl__operation_new(core, call);
     if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
+    op->called_ns = now_ns;
     op->info.world_size = core->group.size;
     op->info.rank = core->group.rank;
     if (!has_data(call->collective)) {
