@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
@@ -28,10 +29,13 @@ LIMIT_S = 30.0
 class Run:
     """A master (unless `master=False`) and its peers. Leaving the `with` block kills what still runs."""
 
-    def __init__(self, folder: Path, *, master: bool = True, journal: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, master: bool = True, journal: bool = False, options: Sequence[str] = ()
+    ) -> None:
+        """`options` are further ones of `pccl master`."""
         self._folder = folder
         self._has_master = master
-        self.master = Master(folder, folder / "journal" if journal else None)
+        self.master = Master(folder, folder / "journal" if journal else None, options=options)
         self._fleet = Fleet(folder)
         self._early: dict[str, list[dict[str, Any]]] = {}
         self._children: list[Child] = []
@@ -47,12 +51,12 @@ class Run:
         self._fleet.close()
         self.master.kill()
 
-    def peer(self, function: FunctionType, *arguments: str) -> Child:
-        """Starts a process that calls `function(line, address, *arguments)`."""
+    def peer(self, function: FunctionType, *arguments: str, address: str | None = None) -> Child:
+        """Starts a process that calls `function(line, address, *arguments)`; `address` is the master's if not given."""
         name = f"peer{len(self._early)}"
         self._early[name] = []
         module = ".".join(Path(function.__code__.co_filename).relative_to(ROOT).with_suffix("").parts)
-        command = ["-m", "tests.process.harness", module, function.__name__, self.master.address]
+        command = ["-m", "tests.process.harness", module, function.__name__, address or self.master.address]
         child = self._fleet.start(name, [*command, *arguments], {"PYTHONPATH": str(ROOT)})
         self._children.append(child)
         return child
