@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * heap.h - an intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986): what is due first, without memory of
- * its own. Adding is O(1); taking the first out, or any other, costs O(log n) amortised. A zeroed node or heap is valid
- * and empty.
+ * its own. Adding is O(1); taking the first out, or any other, costs O(log n) amortised. What is due at the same time
+ * comes in the order of adding. A zeroed node or heap is valid and empty.
  */
 #ifndef PCCL_BASE_HEAP_H
 #define PCCL_BASE_HEAP_H
@@ -14,17 +14,22 @@
 struct heap_node {
     struct heap_node *child, *next;
     struct heap_node *previous; /* the left sibling; the parent's for a first child */
-    uint64_t due_ns;
+    uint64_t due_ns, order;
     bool inside;
 };
 
 struct heap {
     struct heap_node *first; /* due before all others; NULL: empty */
+    uint64_t added;          /* so many so far */
 };
+
+static inline bool heap_earlier(const struct heap_node *a, const struct heap_node *b) {
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
+}
 
 static inline struct heap_node *heap_meld(struct heap_node *a, struct heap_node *b) {
     if (!a || !b) return a ? a : b;
-    if (b->due_ns < a->due_ns) return heap_meld(b, a);
+    if (heap_earlier(b, a)) return heap_meld(b, a);
     b->previous = a;
     b->next = a->child;
     if (a->child) a->child->previous = b;
@@ -56,7 +61,7 @@ static inline struct heap_node *heap_meld_siblings(struct heap_node *sibling) {
 
 /* The node must be outside. */
 static inline void heap_add(struct heap *heap, struct heap_node *node, uint64_t due_ns) {
-    *node = (struct heap_node){.due_ns = due_ns, .inside = true};
+    *node = (struct heap_node){.due_ns = due_ns, .order = heap->added++, .inside = true};
     heap->first = heap_meld(heap->first, node);
 }
 

@@ -42,6 +42,11 @@ static pccl_status sim_open(struct pccl__transport *transport, const pccl_member
     struct pccl__sim_network *network = peer->network;
     struct sim_channel *channel = calloc(1, sizeof *channel);
     if (!channel) return PCCL_NO_MEMORY;
+    channel->break_frame = pccl__sim_frame_new(FRAME_BREAK, 0);
+    if (!channel->break_frame) {
+        free(channel);
+        return PCCL_NO_MEMORY;
+    }
     channel->base.ops = &pccl__sim_channel_ops;
     channel->base.peer = member->id;
     channel->base.deadline_ns = NEVER_NS;
@@ -111,7 +116,7 @@ struct pccl__sim_network *pccl__sim_network_new(uint64_t seed, struct pccl__sim_
 
 void pccl__sim_network_free(struct pccl__sim_network *network) {
     CHECK(list_empty(&network->peers) && list_empty(&network->channels));
-    while (network->queue) pccl__sim_frame_free(pccl__sim_pop(network));
+    CHECK(!network->queue.first);
     free(network);
 }
 
@@ -137,20 +142,17 @@ void pccl__sim_cut(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_
 }
 
 uint64_t pccl__sim_next_ns(const struct pccl__sim_network *network) {
-    return network->queue ? network->queue->due_ns : NEVER_NS;
+    return network->queue.first ? network->queue.first->due_ns : NEVER_NS;
 }
 
 uint64_t pccl__sim_now_ns(const struct pccl__sim_network *network) { return network->now_ns; }
 
 void pccl__sim_advance(struct pccl__sim_network *network, uint64_t now_ns) {
     network->now_ns = max_u64(network->now_ns, now_ns);
-    while (network->queue && network->queue->due_ns <= network->now_ns) {
-        struct frame *frame = pccl__sim_pop(network);
+    while (network->queue.first && network->queue.first->due_ns <= network->now_ns) {
+        struct frame *frame = LIST_ENTRY(network->queue.first, struct frame, timer);
         struct sim_channel *to = frame->to;
-        if (!to) {
-            pccl__sim_frame_free(frame);
-            continue;
-        }
+        heap_remove(&network->queue, &frame->timer);
         bool data = frame->kind == FRAME_DATA || frame->kind == FRAME_BREAK;
         list_remove(&frame->link);
         list_push_back(data ? &to->arrived_data : &to->arrived_control, &frame->link);

@@ -366,6 +366,7 @@ static void sim_free(struct pccl__channel *base) {
     CHECK(channel->closed && list_empty(&channel->sends) && list_empty(&channel->completed));
     struct list *node;
     while ((node = list_pop_front(&channel->notices))) pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
+    if (channel->break_frame) pccl__sim_frame_free(channel->break_frame);
     list_remove(&channel->network_link);
     free(channel);
 }

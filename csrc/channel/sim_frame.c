@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * sim_frame.c - frames of the simulated network: the queue of those on their way, delays, losses, breaks. See
- * sim_frame.h.
+ * sim_frame.c - frames of the simulated network: delays, losses, breaks. See sim_frame.h.
  */
 #include "channel/sim_frame.h"
 
@@ -9,49 +8,6 @@
 
 #include "base/bits.h"
 #include "base/check.h"
-
-/* ---------------------------------------------------------------- the queue */
-
-static bool earlier(const struct frame *a, const struct frame *b) {
-    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
-}
-
-static struct frame *meld(struct frame *a, struct frame *b) {
-    if (!a || !b) return a ? a : b;
-    if (earlier(b, a)) {
-        struct frame *swap = a;
-        a = b;
-        b = swap;
-    }
-    b->sibling = a->child;
-    a->child = b;
-    return a;
-}
-
-struct frame *pccl__sim_pop(struct pccl__sim_network *network) {
-    struct frame *first = network->queue, *pairs = NULL;
-    for (struct frame *node = first->child; node;) {
-        struct frame *a = node, *b = node->sibling;
-        node = b ? b->sibling : NULL;
-        a->sibling = NULL;
-        if (b) b->sibling = NULL;
-        a = meld(a, b);
-        a->sibling = pairs;
-        pairs = a;
-    }
-    network->queue = NULL;
-    while (pairs) {
-        struct frame *next = pairs->sibling;
-        pairs->sibling = NULL;
-        network->queue = meld(network->queue, pairs);
-        pairs = next;
-    }
-    first->child = NULL;
-    first->queued = false;
-    return first;
-}
-
-/* ---------------------------------------------------------------- frames */
 
 struct frame *pccl__sim_frame_new(enum frame_kind kind, uint32_t copy_bytes) {
     struct frame *frame = calloc(1, sizeof *frame + copy_bytes);
@@ -69,12 +25,8 @@ void pccl__sim_frame_free(struct frame *frame) {
 
 void pccl__sim_frame_lose(struct frame *frame) {
     list_remove(&frame->link);
-    if (frame->queued) {
-        frame->to = NULL;
-        frame->transfer = NULL;
-    } else {
-        pccl__sim_frame_free(frame);
-    }
+    if (frame->timer.inside) heap_remove(&network_of(frame->to)->queue, &frame->timer);
+    pccl__sim_frame_free(frame);
 }
 
 void pccl__sim_lose_all(struct list *frames) {
@@ -91,12 +43,10 @@ void pccl__sim_schedule(struct sim_channel *to, struct frame *frame) {
         *last_ns = due_ns = max_u64(due_ns, *last_ns);
     }
     /* A break comes after all that was not lost before it. */
-    frame->due_ns = frame->kind == FRAME_BREAK ? max_u64(due_ns, to->data_due_ns) : due_ns;
-    frame->order = network->order++;
+    if (frame->kind == FRAME_BREAK) due_ns = max_u64(due_ns, to->data_due_ns);
     frame->to = to;
-    frame->queued = true;
     list_push_back(&to->in_flight, &frame->link);
-    network->queue = meld(network->queue, frame);
+    heap_add(&network->queue, &frame->timer, due_ns);
 }
 
 void pccl__sim_link_break(struct sim_channel *channel) {
@@ -104,9 +54,8 @@ void pccl__sim_link_break(struct sim_channel *channel) {
     for (int i = 0; i < 2; i++) {
         if (!ends[i] || ends[i]->down) continue;
         ends[i]->down = true;
-        struct frame *frame = pccl__sim_frame_new(FRAME_BREAK, 0);
-        CHECK(frame); /* the simulator does not simulate its own lack of memory */
-        pccl__sim_schedule(ends[i], frame);
+        pccl__sim_schedule(ends[i], ends[i]->break_frame);
+        ends[i]->break_frame = NULL;
     }
 }
 

@@ -11,6 +11,7 @@
 #ifndef PCCL_CHANNEL_SIM_FRAME_H
 #define PCCL_CHANNEL_SIM_FRAME_H
 
+#include "base/heap.h"
 #include "base/prng.h"
 #include "channel/outbox.h"
 #include "channel/sim.h"
@@ -20,11 +21,9 @@ enum frame_kind { FRAME_DATA, FRAME_OFFER, FRAME_GO, FRAME_WINDOW, FRAME_ACK, FR
 struct sim_channel;
 
 struct frame {
-    struct list link;              /* in `unlinked` of the sender, or in `in_flight` or `arrived*` of `to` */
-    struct frame *child, *sibling; /* in the network's queue */
-    bool queued;
-    uint64_t due_ns, order;
-    struct sim_channel *to; /* NULL in the queue: lost */
+    struct list link;       /* in `unlinked` of the sender, or in `in_flight` or `arrived*` of `to` */
+    struct heap_node timer; /* in the network's queue while in flight */
+    struct sim_channel *to;
     enum frame_kind kind;
     struct pccl__arrival head;
     uint64_t released_bytes;
@@ -51,6 +50,7 @@ struct sim_channel {
     struct list network_link;
     struct sim_channel *other; /* the far end, from meeting until one side closes */
     bool met, down, closed;    /* down: nothing that is sent from now on arrives */
+    struct frame *break_frame; /* made beforehand, so that a link can always break; NULL: used */
     struct list unlinked;      /* frames posted before the ends met */
     struct list in_flight, arrived_control, arrived_data;
     uint64_t control_due_ns, data_due_ns; /* of the last frame towards us, for order */
@@ -62,9 +62,9 @@ struct sim_channel {
 };
 
 struct pccl__sim_network {
-    uint64_t random, now_ns, order;
+    uint64_t random, now_ns;
     struct pccl__sim_faults faults;
-    struct frame *queue; /* a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986): needs no memory of its own */
+    struct heap queue; /* frame.timer */
     struct list peers, channels;
 };
 
@@ -79,11 +79,9 @@ extern const struct pccl__channel_ops pccl__sim_channel_ops;
 /* NULL: no memory. `copy` has room for copy_bytes. */
 struct frame *pccl__sim_frame_new(enum frame_kind kind, uint32_t copy_bytes);
 void pccl__sim_frame_free(struct frame *frame);
-/* It arrives nowhere. In the queue it stays until it is due. */
+/* It arrives nowhere. */
 void pccl__sim_frame_lose(struct frame *frame);
 void pccl__sim_lose_all(struct list *frames);
-/* The one that is due first leaves the queue, which must not be empty; it stays in its channel's `in_flight`. */
-struct frame *pccl__sim_pop(struct pccl__sim_network *network);
 /* It will reach `to` after a random delay. */
 void pccl__sim_schedule(struct sim_channel *to, struct frame *frame);
 /* Sends it to the far end, or keeps it until there is one; the link may break under it. Owns the frame. */

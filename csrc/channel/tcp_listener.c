@@ -193,7 +193,7 @@ pccl_status pccl__tcp_listener_open(struct tcp_transport *transport, const struc
     int saved = errno;
     close(transport->listener);
     errno = saved;
-    return PCCL_SYSTEM;
+    return saved == ENOMEM ? PCCL_NO_MEMORY : PCCL_SYSTEM;
 }
 
 void pccl__tcp_listener_close(struct tcp_transport *transport) {
