@@ -141,6 +141,11 @@ static void save_input(const struct pccl__exec *exec, struct pccl_operation *op,
     op->saved[chunk * op->segments + segment] = 1;
 }
 
+static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
+    task->scratch = NULL;
+}
+
 /* Copies land in the result when they are the last write; all else lands in scratch. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
@@ -155,13 +160,11 @@ static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *
     }
     fill_transfer(op, &task->transfer, wire_step(op, step), segment, target, piece.elements * op->element_bytes);
     pccl_status status = post(exec, op, step->peer, &task->transfer, false);
-    if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
+    if (status == PCCL_OK)
+        task->state = PCCL__TASK_POSTED;
+    else /* what else completes before the epoch stops may try again */
+        drop_scratch(exec, op, task);
     return status;
-}
-
-static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
-    task->scratch = NULL;
 }
 
 static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {

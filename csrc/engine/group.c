@@ -9,16 +9,16 @@
 
 static bool same_id(const pccl_peer_id *a, const pccl_peer_id *b) { return memcmp(a, b, sizeof *a) == 0; }
 
-static bool ring_is_permutation(const uint32_t *ring, uint32_t size) {
+static pccl_status check_ring(const uint32_t *ring, uint32_t size, pccl_error *error) {
     uint8_t *seen = calloc(size, 1);
-    if (!seen) return false;
+    if (!seen) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for a view of %u members", size);
     bool good = true;
     for (uint32_t i = 0; i < size && good; i++) {
         good = ring[i] < size && !seen[ring[i]];
         if (good) seen[ring[i]] = 1;
     }
     free(seen);
-    return good;
+    return good ? PCCL_OK : pccl__fail(error, PCCL_INVALID, "the ring is not a permutation of %u ranks", size);
 }
 
 pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error) {
@@ -31,13 +31,11 @@ pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_
         return pccl__fail(error, PCCL_INVALID, "rank %u is outside a view of %u members", view->rank, view->size);
     if (view->commits_count && !view->commits)
         return pccl__fail(error, PCCL_INVALID, "commits is NULL but commits_count is %u", view->commits_count);
-    if (view->ring && !ring_is_permutation(view->ring, view->size))
-        return pccl__fail(error, PCCL_INVALID, "the ring is not a permutation of %u ranks", view->size);
     for (uint32_t i = 0; i < view->size; i++)
         for (uint32_t j = i + 1; j < view->size; j++)
             if (same_id(&view->members[i].id, &view->members[j].id))
                 return pccl__fail(error, PCCL_INVALID, "members %u and %u have the same id", i, j);
-    return PCCL_OK;
+    return view->ring ? check_ring(view->ring, view->size, error) : PCCL_OK;
 }
 
 /* Opens what is missing. On failure closes what was opened here. */

@@ -22,7 +22,7 @@ struct pccl__group {
     uint32_t host_members;           /* members on our host, us included */
 };
 
-/* Errors: INVALID with a text. */
+/* Errors: INVALID with a text, NO_MEMORY. */
 pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error);
 /* Builds the next group from `view`, with fresh channels where `old` has no sound ones. `old` is unchanged, so that a
  * failure changes nothing. Errors: INVALID address, NO_MEMORY. `next` must be zeroed. */

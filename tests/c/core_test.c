@@ -2,7 +2,7 @@
  *
  * core_test.c - many cores in one thread over the simulated network, with a small master that collects frozen reports
  * and issues verdicts (DESIGN 6). A seed draws everything: sizes, programs, faults, who dies when, in which order the
- * next view arrives.
+ * next view arrives, which allocations are refused.
  *
  * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every
  * value exact for the members of the epoch that committed; all survivors saw the same outcome of each operation (G2);
@@ -18,6 +18,7 @@
 #include "channel/sim.h"
 #include "check.h"
 #include "engine/core.h"
+#include "shared_memory.h"
 
 enum {
     PEERS_MAX = 7,
@@ -25,7 +26,8 @@ enum {
     TAGS_MAX = 4,
     COUNT_MAX = 200000,
     EPOCHS_MAX = 32,
-    COMMITS_MAX = PEERS_MAX * TAGS_MAX
+    COMMITS_MAX = PEERS_MAX * TAGS_MAX,
+    REFUSALS_MAX = 6 /* allocations refused in one world; each may cost an epoch */
 };
 
 struct op_plan {
@@ -62,9 +64,19 @@ struct world {
     pccl_operation_name commits[COMMITS_MAX];
     uint32_t commits_count;
     bool remake; /* somebody froze or died */
+    uint32_t refuse_ppm;
+    uint64_t refused_before;
 };
 
 static uint32_t draw(struct world *w, uint32_t bound) { return prng_below(&w->random, bound); }
+
+/* What the cores do between these two may find no memory. */
+static void hungry(struct world *w) {
+    if (w->refuse_ppm && memory_refused() - w->refused_before < REFUSALS_MAX)
+        memory_refuse_some(prng_next(&w->random), w->refuse_ppm);
+}
+
+static void fed(void) { memory_refuse(0, 0); }
 
 /* ---------------------------------------------------------------- values */
 
@@ -157,6 +169,20 @@ static void draw_program(struct world *w) {
     }
 }
 
+static void release(struct world *w, uint32_t p, uint32_t op) {
+    struct running *r = &w->peer[p].running[op];
+    if (r->handle) pccl__core_handle_free(r->handle);
+    uint8_t *base = r->input < r->output ? r->input : r->output;
+    if (w->program[op].in_place) {
+        free(base);
+    } else {
+        free(r->input);
+        free(r->output);
+    }
+    free(r->before);
+    *r = (struct running){0};
+}
+
 static void start(struct world *w, uint32_t p, uint32_t op) {
     struct peer *peer = &w->peer[p];
     struct running *r = &peer->running[op];
@@ -182,22 +208,12 @@ static void start(struct world *w, uint32_t p, uint32_t op) {
     call.output = r->output;
     call.expected_epoch = gathers || scatters ? peer->core->group.epoch : 0;
     pccl_error error;
+    hungry(w);
     pccl_status status = pccl__core_start(peer->core, &call, w->now_ns, &r->handle, &error);
-    EXPECT(status == PCCL_OK, "seed %" PRIu64 ": %s", w->seed, error.message);
-}
-
-static void release(struct world *w, uint32_t p, uint32_t op) {
-    struct running *r = &w->peer[p].running[op];
-    pccl__core_handle_free(r->handle);
-    uint8_t *base = r->input < r->output ? r->input : r->output;
-    if (w->program[op].in_place) {
-        free(base);
-    } else {
-        free(r->input);
-        free(r->output);
-    }
-    free(r->before);
-    *r = (struct running){0};
+    fed();
+    EXPECT(status == PCCL_OK || (w->refuse_ppm && status == PCCL_NO_MEMORY), "seed %" PRIu64 ": %s", w->seed,
+           error.message);
+    if (status != PCCL_OK) release(w, p, op);
 }
 
 /* Looks at what ended, starts what may start. */
@@ -215,8 +231,9 @@ static void user(struct world *w, uint32_t p) {
                 peer->next[tag]++;
                 peer->done++;
             } else {
-                EXPECT(status == PCCL_PEER_LOST, "seed %" PRIu64 ": peer %u operation %u ended with %s: %s", w->seed, p,
-                       op, pccl_status_string(status), r->handle->text);
+                EXPECT(status == PCCL_PEER_LOST || (w->refuse_ppm && status == PCCL_NO_MEMORY),
+                       "seed %" PRIu64 ": peer %u operation %u ended with %s: %s", w->seed, p, op,
+                       pccl_status_string(status), r->handle->text);
                 EXPECT(memcmp(r->input, r->before, r->input_bytes) == 0 ||
                            w->program[op].call.collective == PCCL_BROADCAST,
                        "seed %" PRIu64 ": input of operation %u changed by an abort", w->seed, op);
@@ -247,8 +264,12 @@ static void install(struct world *w, uint32_t p) {
         if (member == p) view.rank = m;
     }
     pccl_error error;
-    EXPECT(pccl__core_install(peer->core, &view, w->now_ns, &error) == PCCL_OK, "%s", error.message);
-    peer->view_due = false;
+    hungry(w);
+    pccl_status status = pccl__core_install(peer->core, &view, w->now_ns, &error);
+    fed();
+    EXPECT(status == PCCL_OK || (w->refuse_ppm && status == PCCL_NO_MEMORY), "seed %" PRIu64 ": %s", w->seed,
+           error.message);
+    peer->view_due = status != PCCL_OK;
 }
 
 /* The verdict rule: an operation commits if every survivor has data done or better. */
@@ -338,6 +359,8 @@ static void make(struct world *w, uint64_t seed) {
     }
     uint32_t kills = draw(w, 3) ? draw(w, w->peers) : 0;
     for (uint32_t i = 0; i < kills; i++) w->kill_at_ns[draw(w, w->peers)] = (uint64_t)draw(w, 30000) * 1000;
+    w->refuse_ppm = memory_supported() && draw(w, 3) == 0 ? 1 + draw(w, 20000) : 0;
+    w->refused_before = memory_refused();
     if (draw(w, 3) == 0) w->cut_at_ns = (uint64_t)draw(w, 20000) * 1000;
 }
 
@@ -401,7 +424,9 @@ static void run(uint64_t seed) {
             uint32_t p = (first + i) % w.peers;
             if (!w.peer[p].alive || w.peer[p].core->group.epoch == 0) continue;
             user(&w, p);
+            hungry(&w);
             pccl__core_progress(w.peer[p].core, w.now_ns);
+            fed();
             take_events(&w, p);
             next = min_u64(next, pccl__core_deadline(w.peer[p].core));
         }

@@ -88,8 +88,7 @@ static bool make(struct cores *c) {
 
 static void install(struct cores *c, const pccl_operation_name *commits, uint32_t commits_count) {
     pccl_member members[PEERS];
-    for (uint32_t i = 0; i < PEERS; i++)
-        members[i] = (pccl_member){.id = c->id[i], .address = "127.0.0.1", .port = 1};
+    for (uint32_t i = 0; i < PEERS; i++) members[i] = (pccl_member){.id = c->id[i], .address = "127.0.0.1", .port = 1};
     pccl_view view = {
         .epoch = ++c->epoch, .size = PEERS, .members = members, .commits = commits, .commits_count = commits_count};
     for (; view.rank < PEERS; view.rank++) {
@@ -188,11 +187,8 @@ static void story_of_moves(void) {
     pccl_call gathers[PEERS], casts[PEERS], barriers[PEERS];
     for (uint32_t p = 0; p < PEERS; p++) {
         for (uint32_t i = 0; i < BIG; i++) input[p][i] = value(p, i);
-        gathers[p] = (pccl_call){.collective = PCCL_ALL_GATHER,
-                                 .dtype = PCCL_INT32,
-                                 .count = BIG,
-                                 .input = input[p],
-                                 .output = output[p]};
+        gathers[p] = (pccl_call){
+            .collective = PCCL_ALL_GATHER, .dtype = PCCL_INT32, .count = BIG, .input = input[p], .output = output[p]};
         casts[p] = gathers[p];
         casts[p].collective = PCCL_BROADCAST;
         barriers[p] = (pccl_call){.collective = PCCL_BARRIER, .tag = 1};
