@@ -137,6 +137,7 @@ typedef struct pccl_options {
                                       without progress of its own */
     uint32_t stall_ms;             /* 0 is 100: when a waiting operation is reported */
     uint8_t checksum;              /* 0 auto (frames that leave the host), 1 always, 2 never */
+    uint8_t shared_memory;         /* 0 auto (between peers of one host, where both can), 1 off */
 } pccl_options;
 
 /* Opens the listening port and starts the background thread. `options` is copied.

@@ -159,6 +159,10 @@ struct pccl__transport_ops {
     pccl_status (*open)(struct pccl__transport *, const pccl_member *peer, struct pccl__channel **);
     /* Accepts, dials, timers that belong to no channel. */
     void (*progress)(struct pccl__transport *, uint64_t now_ns);
+    /* Has something come that makes no descriptor ready? Marks those channels and returns true. `sleeping`: the caller,
+     * or somebody else by now, sleeps in the poll set unless this returns true, and has to be woken from now on. No
+     * system calls. NULL: nothing ever comes that way. */
+    bool (*look)(struct pccl__transport *, bool sleeping);
     /* All channels must have been freed. */
     void (*free)(struct pccl__transport *);
 };
@@ -166,6 +170,7 @@ struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
     bool ready;       /* transport progress has something to do */
+    uint32_t looks;   /* links on which `look` may find something */
     uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */
 };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -49,6 +50,7 @@ static const struct pccl__transport_ops operations = {
     .name = "tcp",
     .open = open_channel,
     .progress = progress,
+    .look = pccl__tcp_medium_look,
     .free = free_transport,
 };
 
@@ -76,8 +78,12 @@ pccl_status pccl__tcp_transport_new(const struct pccl__tcp_options *options, str
     transport->stripes = options->stripes;
     transport->connect_timeout_ns = (options->connect_timeout_ms ? options->connect_timeout_ms : 10000) * NS_PER_MS;
     transport->checksum = options->checksum;
+    transport->sharing = !options->no_sharing;
+    transport->process = (uint32_t)getpid();
+    transport->ring_bytes = options->ring_bytes ? options->ring_bytes : TCP_RING_BYTES;
     transport->instances = random_seed(transport);
     list_init(&transport->channels);
+    list_init(&transport->rings);
     pccl_status status = pccl__tcp_listener_open(transport, &address);
     if (status != PCCL_OK) {
         free(transport);

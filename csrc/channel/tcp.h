@@ -17,6 +17,8 @@ struct pccl__tcp_options {
     uint32_t connect_timeout_ms;
     uint8_t checksum; /* as in pccl_options */
     uint64_t host_id; /* frames to a peer with the same one do not leave the host */
+    bool no_sharing;     /* go through the kernel within a host, too */
+    uint32_t ring_bytes; /* of shared memory per direction, a power of two; 0 chooses */
 };
 
 /* Errors: INVALID (address), SYSTEM (bind), NO_MEMORY. Registers its descriptors with `poll`, which must outlive it. */

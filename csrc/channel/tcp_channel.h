@@ -5,7 +5,8 @@
  *     tcp.c          transport: open, progress, free          tcp_stripe.c   one connection's reads and writes
  *     tcp_channel.c  the channel's table of operations        tcp_listener.c accepting, greetings of strangers
  *     tcp_send.c     which frame goes next; acknowledgements  tcp_link.c     dialling, losing, resuming stripes
- *     tcp_receive.c  what an arrived frame does               tcp_wire.c, tcp_frame.c, tcp_socket.c
+ *     tcp_receive.c  what an arrived frame does               tcp_medium.c   what a stripe's bytes go through
+ *     tcp_wire.c, tcp_frame.c, tcp_socket.c
  *
  * Reliability in one paragraph. DATA frames are counted per stripe and kept until acknowledged. When a stripe is lost,
  * each side stops reading it for good and tells on a living one how many DATA frames it had received (DOWN); what lies
@@ -32,6 +33,10 @@ struct tcp_transport {
     uint32_t stripes;
     uint64_t connect_timeout_ns;
     uint8_t checksum;
+    bool sharing;
+    uint32_t process; /* where others find this one's segments */
+    uint32_t ring_bytes;
+    struct list rings;    /* tcp_medium.link: those in shared memory */
     uint64_t instances;   /* generator state of channel instances */
     struct list channels; /* tcp_channel.link */
     /* The listener's. */
@@ -137,6 +142,9 @@ void pccl__tcp_stripe_free(struct tcp_stripe *stripe);
 /* For tests: shuts one connection down under the channel's feet. False: that stripe is not up. */
 bool pccl__tcp_test_break_stripe(struct pccl__channel *channel, uint32_t index);
 uint32_t pccl__tcp_test_stripes_up(const struct pccl__channel *channel);
+
+/* ---- tcp_medium.c */
+bool pccl__tcp_medium_look(struct pccl__transport *transport, bool sleeping);
 
 /* ---- tcp_listener.c */
 pccl_status pccl__tcp_listener_open(struct tcp_transport *transport, const struct tcp_address *address);

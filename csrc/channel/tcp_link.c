@@ -46,6 +46,7 @@ struct tcp_stripe *pccl__tcp_stripe_at(struct tcp_channel *channel, uint32_t ind
     list_init(&stripe->writing);
     list_init(&stripe->retained);
     list_init(&stripe->landing.link);
+    pccl__tcp_medium_init(&stripe->medium);
     channel->stripes[index] = stripe;
     channel->stripes_count = (uint32_t)max_u64(channel->stripes_count, index + 1);
     return stripe;
@@ -63,6 +64,7 @@ void pccl__tcp_stripe_close(struct tcp_stripe *stripe) {
     if (stripe->state == TCP_STRIPE_UP) stripe->channel->up_count--;
     stripe->state = TCP_STRIPE_IDLE;
     if (stripe->handle >= 0) pccl__poll_remove(stripe->channel->transport->poll, stripe->handle);
+    pccl__tcp_medium_reset(stripe);
     if (stripe->fd >= 0) close(stripe->fd);
     stripe->fd = stripe->handle = -1;
     stripe->readable = stripe->writable = stripe->wants_out = false;
@@ -71,7 +73,7 @@ void pccl__tcp_stripe_close(struct tcp_stripe *stripe) {
 static void stripe_ready(void *owner, int fd, unsigned events) {
     (void)fd;
     struct tcp_stripe *stripe = owner;
-    if (events & (PCCL__POLL_IN | PCCL__POLL_ERROR)) stripe->readable = true;
+    if (events & (PCCL__POLL_IN | PCCL__POLL_ERROR)) stripe->readable = stripe->medium.bell = true;
     if (events & (PCCL__POLL_OUT | PCCL__POLL_ERROR)) stripe->writable = true;
     stripe->channel->base.ready = true;
 }
@@ -152,6 +154,7 @@ static void greet(struct tcp_stripe *stripe) {
     }
     struct tcp_hello hello = {
         .version = TCP_WIRE_VERSION,
+        .shares = channel->transport->sharing && channel->base.same_host,
         .from = channel->transport->id,
         .to = channel->base.peer,
         .from_instance = channel->instance,
@@ -183,17 +186,18 @@ static uint32_t stripes_wanted(const struct tcp_channel *channel) {
     return channel->base.rtt_ns < 5 * NS_PER_MS ? 4 : 8;
 }
 
-static void answered_ok(struct tcp_stripe *stripe, uint64_t instance) {
+static void answered_ok(struct tcp_stripe *stripe, const struct tcp_answer *answer) {
     struct tcp_channel *channel = stripe->channel;
-    if (channel->peer_instance && channel->peer_instance != instance) {
+    if (channel->peer_instance && channel->peer_instance != answer->instance) {
         pccl__tcp_break(channel, 0, "the other side started anew");
         return;
     }
     uint64_t rtt_ns = max_u64(clock_now_ns() - stripe->since_ns, 1);
     channel->base.rtt_ns = channel->base.rtt_ns ? min_u64(channel->base.rtt_ns, rtt_ns) : rtt_ns;
     bool first = channel->peer_instance == 0;
-    channel->peer_instance = instance;
+    channel->peer_instance = answer->instance;
     channel->dialler = true;
+    pccl__tcp_medium_take(stripe, answer->instance, answer->process, answer->descriptor);
     stripe_up(stripe);
     stripe->ack_now = true; /* the confirmation, unless another frame goes out with it */
     if (!first) return;
@@ -223,7 +227,7 @@ static void take_answer(struct tcp_stripe *stripe) {
     channel->base.heard_ns = channel->now_ns;
     switch (answer.code) {
     case TCP_ANSWER_OK:
-        answered_ok(stripe, answer.instance);
+        answered_ok(stripe, &answer);
         break;
     case TCP_ANSWER_BUSY:
         dial_again(stripe, BUSY_NS, "the other side dials too but does not get through", 0);
@@ -282,7 +286,8 @@ enum tcp_answer_code pccl__tcp_link_accept(struct tcp_channel *channel, const st
     stripe->begin = stripe->end = 0;
     stripe->received = 0;
     uint8_t wire[TCP_ANSWER_BYTES];
-    struct tcp_answer answer = {TCP_WIRE_VERSION, TCP_ANSWER_OK, channel->instance};
+    struct tcp_answer answer = {.version = TCP_WIRE_VERSION, .code = TCP_ANSWER_OK, .instance = channel->instance};
+    if (hello->shares) pccl__tcp_medium_offer(stripe, hello->from_instance, &answer.process, &answer.descriptor);
     pccl__tcp_answer_encode(&answer, wire);
     /* Should it fail, the dialler does not confirm. */
     (void)!send(fd, wire, sizeof wire, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -8,7 +8,6 @@
 #include "channel/tcp_stripe.h"
 
 #include <errno.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/bits.h"
@@ -20,12 +19,8 @@
  * within one transfer. One stripe reads at most about as much before it writes, and before the next has its turn. */
 enum { WRITE_FRAMES = 16, WRITE_BYTES = 256 * 1024, READ_BYTES_PER_TURN = 256 * 1024 };
 
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0
-#endif
-
 static void set_wants_out(struct tcp_stripe *stripe, bool wants) {
-    if (stripe->wants_out == wants) return;
+    if (stripe->wants_out == wants || stripe->medium.rings) return;
     stripe->wants_out = wants;
     pccl__poll_change(stripe->channel->transport->poll, stripe->handle,
                       PCCL__POLL_IN | (wants ? (unsigned)PCCL__POLL_OUT : 0u));
@@ -85,8 +80,7 @@ bool pccl__tcp_stripe_write(struct tcp_stripe *stripe) {
         set_wants_out(stripe, false);
         return false;
     }
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-    ssize_t sent = sendmsg(stripe->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = pccl__tcp_medium_write(stripe, parts, count);
     if (sent < 0 && errno == EINTR) return true;
     if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         pccl__tcp_stripe_lost(stripe, errno, "cannot send");
@@ -169,6 +163,13 @@ static void take_buffer(struct tcp_stripe *stripe) {
     stripe->end = left;
 }
 
+/* How much to read into the buffer behind `direct` bytes of payload. A system call less is worth a copy; where there is
+ * none to save, what stands in the buffer is only what must be seen whole. */
+static size_t room_behind(const struct tcp_stripe *stripe, size_t direct) {
+    if (!stripe->medium.rings || (stripe->in_payload && direct == 0)) return TCP_READ_BUFFER - stripe->end;
+    return direct ? 0 : TCP_HEADER_BYTES + PCCL__NOTICE_BYTES - stripe->end;
+}
+
 /* A bounded amount per turn: what arrived is worked on while it is in the cache, and writing takes its turn. */
 void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
     for (size_t taken = 0; taken < READ_BYTES_PER_TURN && stripe->readable && stripe->fd >= 0;) {
@@ -180,10 +181,9 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
             direct = stripe->header.payload_bytes - stripe->payload_got;
             parts[count++] = (struct iovec){memory + stripe->payload_got, direct};
         }
-        size_t room = TCP_READ_BUFFER - stripe->end;
+        size_t room = room_behind(stripe, direct);
         parts[count++] = (struct iovec){stripe->buffer + stripe->end, room};
-        ssize_t got =
-            count == 1 ? recv(stripe->fd, parts[0].iov_base, room, MSG_DONTWAIT) : readv(stripe->fd, parts, count);
+        ssize_t got = pccl__tcp_medium_read(stripe, parts, count);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             stripe->readable = false;
@@ -194,7 +194,7 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
             return;
         }
         taken += (size_t)got;
-        stripe->readable = (size_t)got == direct + room;
+        stripe->readable = (size_t)got == direct + room || stripe->medium.hung_up;
         stripe->channel->base.heard_ns = stripe->channel->now_ns;
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);
         if (straight > 0) check_payload(stripe, memory + stripe->payload_got, straight);

@@ -12,6 +12,7 @@
 
 #include "channel/inbox.h"
 #include "channel/tcp_frame.h"
+#include "channel/tcp_medium.h"
 
 enum { TCP_READ_BUFFER = 32 * 1024 };
 
@@ -31,6 +32,7 @@ struct tcp_stripe {
     uint32_t index, generation;
     enum tcp_stripe_state state;
     int fd, handle; /* -1: none */
+    struct tcp_medium medium;
     bool readable, writable, wants_out;
 
     /* Setting up and losing: tcp_link.c. */
@@ -59,7 +61,7 @@ struct tcp_stripe {
     uint32_t begin, end;
 };
 
-/* One system call at most. True if bytes went out and more may. May lose the stripe. */
+/* One system call at most, over a socket. True if bytes went out and more may. May lose the stripe. */
 bool pccl__tcp_stripe_write(struct tcp_stripe *stripe);
 /* Reads what is there, up to a fair share. May lose the stripe, may break the channel. */
 void pccl__tcp_stripe_read(struct tcp_stripe *stripe);

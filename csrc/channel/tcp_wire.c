@@ -116,6 +116,7 @@ bool pccl__tcp_header_decode(struct tcp_header *header, const uint8_t wire[TCP_H
 /* Where things stand in a greeting. */
 enum {
     HELLO_AT_VERSION = 4,
+    HELLO_AT_SHARES = 6,
     HELLO_AT_SECRET = 8,
     HELLO_AT_FROM = 24,
     HELLO_AT_TO = 40,
@@ -130,6 +131,7 @@ void pccl__tcp_hello_encode(const struct tcp_hello *hello, uint8_t wire[TCP_HELL
     memset(wire, 0, TCP_HELLO_BYTES);
     put_u32(wire, HELLO_MAGIC);
     put_u16(wire + HELLO_AT_VERSION, hello->version);
+    put_u16(wire + HELLO_AT_SHARES, hello->shares);
     memcpy(wire + HELLO_AT_SECRET, hello->secret, sizeof hello->secret);
     memcpy(wire + HELLO_AT_FROM, hello->from.bytes, sizeof hello->from.bytes);
     memcpy(wire + HELLO_AT_TO, hello->to.bytes, sizeof hello->to.bytes);
@@ -145,6 +147,8 @@ enum tcp_hello_verdict pccl__tcp_hello_decode(struct tcp_hello *hello, const uin
     if (get_u32(wire) != HELLO_MAGIC) return TCP_HELLO_FOREIGN;
     hello->version = get_u16(wire + HELLO_AT_VERSION);
     if (hello->version != TCP_WIRE_VERSION) return TCP_HELLO_VERSION;
+    if (get_u16(wire + HELLO_AT_SHARES) > 1) return TCP_HELLO_FOREIGN;
+    hello->shares = get_u16(wire + HELLO_AT_SHARES);
     if (get_u32(wire + HELLO_AT_CRC) != message_crc(wire, TCP_HELLO_BYTES, HELLO_AT_CRC)) return TCP_HELLO_FOREIGN;
     memcpy(hello->secret, wire + HELLO_AT_SECRET, sizeof hello->secret);
     memcpy(hello->from.bytes, wire + HELLO_AT_FROM, sizeof hello->from.bytes);
@@ -158,7 +162,14 @@ enum tcp_hello_verdict pccl__tcp_hello_decode(struct tcp_hello *hello, const uin
 }
 
 /* Where things stand in an answer. */
-enum { ANSWER_AT_VERSION = 4, ANSWER_AT_CODE = 6, ANSWER_AT_INSTANCE = 8, ANSWER_AT_CRC = TCP_ANSWER_BYTES - 4 };
+enum {
+    ANSWER_AT_VERSION = 4,
+    ANSWER_AT_CODE = 6,
+    ANSWER_AT_INSTANCE = 8,
+    ANSWER_AT_PROCESS = 16,
+    ANSWER_AT_DESCRIPTOR = 20,
+    ANSWER_AT_CRC = TCP_ANSWER_BYTES - 4
+};
 
 void pccl__tcp_answer_encode(const struct tcp_answer *answer, uint8_t wire[TCP_ANSWER_BYTES]) {
     memset(wire, 0, TCP_ANSWER_BYTES);
@@ -166,6 +177,8 @@ void pccl__tcp_answer_encode(const struct tcp_answer *answer, uint8_t wire[TCP_A
     put_u16(wire + ANSWER_AT_VERSION, answer->version);
     wire[ANSWER_AT_CODE] = answer->code;
     put_u64(wire + ANSWER_AT_INSTANCE, answer->instance);
+    put_u32(wire + ANSWER_AT_PROCESS, answer->process);
+    put_u32(wire + ANSWER_AT_DESCRIPTOR, answer->descriptor);
     put_u32(wire + ANSWER_AT_CRC, message_crc(wire, TCP_ANSWER_BYTES, ANSWER_AT_CRC));
 }
 
@@ -176,7 +189,10 @@ bool pccl__tcp_answer_decode(struct tcp_answer *answer, const uint8_t wire[TCP_A
     answer->version = get_u16(wire + ANSWER_AT_VERSION);
     answer->code = wire[ANSWER_AT_CODE];
     answer->instance = get_u64(wire + ANSWER_AT_INSTANCE);
+    answer->process = get_u32(wire + ANSWER_AT_PROCESS);
+    answer->descriptor = get_u32(wire + ANSWER_AT_DESCRIPTOR);
     if (answer->code < TCP_ANSWER_OK || answer->code >= TCP_ANSWER_END) return false;
+    if (answer->process == 0 ? answer->descriptor != 0 : answer->code != TCP_ANSWER_OK) return false;
     return (answer->code == TCP_ANSWER_OK) == (answer->instance != 0);
 }
 

@@ -12,7 +12,7 @@
 #include "channel/channel.h"
 
 enum {
-    TCP_WIRE_VERSION = 1,
+    TCP_WIRE_VERSION = 2,
     TCP_HELLO_BYTES = 88,
     TCP_ANSWER_BYTES = 32,
     TCP_HEADER_BYTES = 112,
@@ -58,6 +58,7 @@ bool pccl__tcp_header_decode(struct tcp_header *header, const uint8_t wire[TCP_H
 /* First bytes of the dialling side. */
 struct tcp_hello {
     uint16_t version;
+    bool shares; /* it is on the same host as far as it knows, and would map the answering side's memory */
     uint8_t secret[16];
     pccl_peer_id from, to;
     uint64_t from_instance; /* the dialler's channel; random, never 0 */
@@ -88,6 +89,9 @@ struct tcp_answer {
     uint16_t version;
     uint8_t code;
     uint64_t instance; /* the answering side's channel; 0 unless OK */
+    /* OK to one that shares: the process that holds the segment for this connection, and its descriptor there. The
+     * dialler attaches to it before its first byte, or does not. process 0: none. */
+    uint32_t process, descriptor;
 };
 
 void pccl__tcp_answer_encode(const struct tcp_answer *answer, uint8_t wire[TCP_ANSWER_BYTES]);

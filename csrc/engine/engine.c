@@ -8,7 +8,14 @@
 #include "base/bits.h"
 #include "base/clock.h"
 
-enum { PARK_TICK_MS = 5, SPIN_LEAST_NS = 4 * 1000, SPIN_RETRY = 64, SHARED_LOOKS_NS = 40 * 1000 };
+enum {
+    PARK_TICK_MS = 5,
+    SPIN_LEAST_NS = 4 * 1000,
+    SPIN_RETRY = 64,
+    SHARED_LOOKS_NS = 40 * 1000,
+    TURNS_UNPOLLED = 16,
+    GLANCES = 8
+};
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     if (deadline_ns == NEVER_NS) {
@@ -27,18 +34,29 @@ void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before) {
     engine->event_shown = write(engine->event_fd, &one, sizeof one) == sizeof one;
 }
 
-/* One turn: sleeps up to timeout_ns outside the lock, then moves the core on. */
+bool pccl__engine_look(struct pccl_engine *engine, bool sleeping) {
+    struct pccl__transport *transport = engine->transport;
+    return transport->looks > 0 && transport->ops->look(transport, sleeping);
+}
+
+/* One turn: sleeps up to timeout_ns outside the lock, then moves the core on. What was found by looking needs no poll
+ * set; still it is asked now and then, for what only it tells: other links, wake-ups, the end of a process. */
 static int turn(struct pccl_engine *engine, uint64_t timeout_ns) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
-    pthread_mutex_unlock(&engine->mutex);
-    int count = pccl__poll_wait(engine->poll, timeout_ns, ready);
-    pthread_mutex_lock(&engine->mutex);
-    if (engine->forked) return 0;
+    bool news = pccl__engine_look(engine, timeout_ns > 0);
+    int count = 0;
+    if (!news || ++engine->turns_unpolled == TURNS_UNPOLLED) {
+        engine->turns_unpolled = 0;
+        pthread_mutex_unlock(&engine->mutex);
+        count = pccl__poll_wait(engine->poll, news ? 0 : timeout_ns, ready);
+        pthread_mutex_lock(&engine->mutex);
+        if (engine->forked) return 0;
+    }
     uint32_t before = engine->core->ended_count;
     pccl__poll_dispatch(engine->poll, ready, count);
     pccl__core_progress(engine->core, clock_now_ns());
     pccl__engine_publish(engine, before);
-    return count;
+    return count + news;
 }
 
 static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
@@ -66,6 +84,30 @@ static void learn_spin(struct pccl_engine *engine, bool useful) {
         useful ? min_u64(max_u64(engine->spin_ns, SPIN_LEAST_NS) * 2, PCCL__SPIN_MOST_NS) : engine->spin_ns / 2;
 }
 
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits a moment for news in shared memory, without system calls where every member has a core. The lock is free in
+ * between. */
+static void glance(struct pccl_engine *engine) {
+    if (engine->transport->looks == 0) {
+        sched_yield();
+        return;
+    }
+    bool shared = shares_cores(engine);
+    for (int i = 0; i < GLANCES && !engine->forked && !pccl__engine_look(engine, false); i++) {
+        pthread_mutex_unlock(&engine->mutex);
+        if (shared)
+            sched_yield();
+        else
+            relax();
+        pthread_mutex_lock(&engine->mutex);
+    }
+}
+
 /* Sleeps until something is ready, with a spin before. Whatever a turn did may have ended the operation (a wake-up that
  * it consumed announced just that), so nobody sleeps without looking again. */
 static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t limit_ns) {
@@ -74,7 +116,7 @@ static void next_event(struct pccl_engine *engine, const struct pccl_operation *
         bool useful = turn(engine, 0) > 0;
         if (useful) learn_spin(engine, true);
         if (useful || op->ended) return;
-        sched_yield();
+        glance(engine);
         now = clock_now_ns();
     }
     if (spin > 0) learn_spin(engine, false);
@@ -93,7 +135,8 @@ static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_
  * way; one in the poll set knows no timer that came since it went there. */
 static void hand_over(struct pccl_engine *engine) {
     bool sooner = pccl__core_deadline(engine->core) < engine->background_until_ns;
-    if (engine->background_polls ? sooner : pccl__core_busy(engine->core)) pccl__engine_kick(engine);
+    bool polls = engine->background_polls;
+    if (polls ? pccl__engine_look(engine, true) || sooner : pccl__core_busy(engine->core)) pccl__engine_kick(engine);
 }
 
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {

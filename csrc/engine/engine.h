@@ -42,6 +42,7 @@ struct pccl_engine {
     uint32_t cores;   /* this process may run on */
     uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
     uint32_t spins_skipped;
+    uint32_t turns_unpolled; /* since the poll set was asked */
 };
 
 /* Under the lock: after anything that may have ended operations or made events. */
@@ -51,6 +52,9 @@ void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before);
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *operation, uint64_t deadline_ns);
 /* Work appeared and no caller will wait for it: sees that the background thread polls with the right timeout. */
 void pccl__engine_kick(struct pccl_engine *engine);
+/* Under the lock, after progress by a thread that will not sleep in the poll set: what it took from shared memory, or
+ * could not put there, may be what another thread sleeps for. True: that one has to be kicked. */
+bool pccl__engine_look(struct pccl_engine *engine, bool sleeping);
 void *pccl__engine_main(void *engine);
 
 #endif

@@ -35,7 +35,8 @@ static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, p
                                     .stripes = options->stripes,
                                     .connect_timeout_ms = or_default(options->connect_timeout_ms, 10000),
                                     .checksum = options->checksum,
-                                    .host_id = options->host_id};
+                                    .host_id = options->host_id,
+                                    .no_sharing = options->shared_memory == 1};
     memcpy(tcp.run_secret, options->run_secret, sizeof tcp.run_secret);
     engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (engine->event_fd < 0) return pccl__fail(error, PCCL_SYSTEM, "cannot make an event descriptor");
@@ -122,7 +123,7 @@ static bool enter(pccl_engine *engine) {
 static void leave(pccl_engine *engine, uint32_t ended_before, bool kick) {
     pccl__core_progress(engine->core, clock_now_ns());
     pccl__engine_publish(engine, ended_before);
-    if (kick) pccl__engine_kick(engine);
+    if (kick || pccl__engine_look(engine, true)) pccl__engine_kick(engine);
     pthread_mutex_unlock(&engine->mutex);
 }
 
@@ -247,7 +248,7 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
         pccl__engine_publish(engine, before);
         /* What somebody else drives for may have ended too, or be due. */
         bool news = engine->core->ended_count != before || pccl__core_deadline(engine->core) <= now;
-        if (engine->driving && news) pccl__engine_kick(engine);
+        if (engine->driving && (pccl__engine_look(engine, true) || news)) pccl__engine_kick(engine);
         pccl__engine_wait(engine, op, deadline_after(timeout_ms));
         status = op->ended ? outcome(op, info, error)
                            : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);

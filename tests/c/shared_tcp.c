@@ -41,6 +41,8 @@ static void make(struct pair *pair, uint64_t seed) {
                                             .connect_timeout_ms =
                                                 setup->connect_timeout_ms ? setup->connect_timeout_ms : 2000,
                                             .checksum = setup->checksum,
+                                            .no_sharing = setup->ring_bytes == 0,
+                                            .ring_bytes = setup->ring_bytes,
                                             .host_id = setup->apart ? 5 + (uint64_t)end : 5};
         pccl_error error;
         EXPECT(pccl__tcp_transport_new(&options, world->poll, &world->transports[end], &error) == PCCL_OK, "%s",
@@ -77,7 +79,7 @@ static void narrow(struct pccl__channel *base) {
     }
 }
 
-/* Sleeps, if it may, until a descriptor or a deadline of either end has something. */
+/* Sleeps, if it may, until a descriptor, shared memory or a deadline of either end has something. */
 static bool step(struct pair *pair, bool wait) {
     struct tcp_world *world = pair->state;
     uint64_t start_ns = clock_now_ns(), deadline_ns = start_ns + (wait ? PATIENCE_NS : 0);
@@ -88,6 +90,10 @@ static bool step(struct pair *pair, bool wait) {
         narrow(pair->ends[end].channel);
         deadline_ns = min_u64(deadline_ns, pair->ends[end].channel->deadline_ns);
     }
+    bool news = false;
+    for (int end = 0; end < 2; end++)
+        if (!pair->ends[end].dead) news |= world->transports[end]->ops->look(world->transports[end], wait);
+    if (news) deadline_ns = start_ns;
     struct pccl__ready ready[PCCL__POLL_BATCH];
     int count = pccl__poll_wait(world->poll, deadline_ns > start_ns ? deadline_ns - start_ns : 0, ready);
     pccl__poll_dispatch(world->poll, ready, count);
@@ -117,7 +123,7 @@ static void free_world(struct pair *pair) {
 }
 
 struct pair_driver tcp_driver(struct tcp_setup *setup) {
-    return (struct pair_driver){.name = "tcp",
+    return (struct pair_driver){.name = setup->ring_bytes ? "shm" : "tcp",
                                 .bulk_bytes = 2 * 1024 * 1024,
                                 .make = make,
                                 .open = open_end,

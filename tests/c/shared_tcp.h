@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shared_tcp.h - drives a pair of ends (shared_pair.h) over TCP on the loopback device, both in this process.
+ * shared_tcp.h - drives a pair of ends (shared_pair.h) over TCP on the loopback device, or over shared memory between
+ * dialled connections, both in this process.
  */
 #ifndef PCCL_TESTS_SHARED_TCP_H
 #define PCCL_TESTS_SHARED_TCP_H
@@ -13,6 +14,7 @@ struct tcp_setup {
     uint32_t stripes;
     uint8_t checksum;
     uint32_t connect_timeout_ms; /* 0: 2000 */
+    uint32_t ring_bytes;         /* 0: no shared memory */
     bool apart;                  /* as if on two hosts: checksums with `checksum` 0, short queues */
     bool swapped;                /* end 0 has the higher id */
     bool walled[2];              /* nobody can dial this end: its address leads to a closed port */

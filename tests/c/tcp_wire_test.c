@@ -99,6 +99,7 @@ static void test_limits(void) {
 
 static struct tcp_hello sample_hello(void) {
     return (struct tcp_hello){.version = TCP_WIRE_VERSION,
+                              .shares = true,
                               .secret = "fifteen letters",
                               .from = {"from somewhere.."},
                               .to = {"to somewhere...."},
@@ -115,7 +116,7 @@ static void test_greetings(void) {
     EXPECT(pccl__tcp_hello_decode(&back, wire) == TCP_HELLO_OK);
     EXPECT(memcmp(&back.secret, &hello.secret, 16) == 0 && memcmp(&back.from, &hello.from, 16) == 0);
     EXPECT(memcmp(&back.to, &hello.to, 16) == 0 && back.to_instance == UINT64_MAX && back.from_instance == 1);
-    EXPECT(back.stripe == 63 && back.generation == 2);
+    EXPECT(back.stripe == 63 && back.generation == 2 && back.shares);
     hello.version = TCP_WIRE_VERSION + 1;
     pccl__tcp_hello_encode(&hello, wire);
     EXPECT(pccl__tcp_hello_decode(&back, wire) == TCP_HELLO_VERSION && back.version == TCP_WIRE_VERSION + 1);
@@ -131,7 +132,7 @@ static void test_greetings(void) {
 
 static void test_answers(void) {
     for (int code = 0; code < 256; code++) {
-        struct tcp_answer answer = {TCP_WIRE_VERSION, (uint8_t)code, code == TCP_ANSWER_OK ? 7 : 0}, back;
+        struct tcp_answer answer = {TCP_WIRE_VERSION, (uint8_t)code, code == TCP_ANSWER_OK ? 7 : 0, 0, 0}, back;
         uint8_t wire[TCP_ANSWER_BYTES];
         pccl__tcp_answer_encode(&answer, wire);
         bool known = code >= TCP_ANSWER_OK && code < TCP_ANSWER_END;
@@ -140,6 +141,15 @@ static void test_answers(void) {
         answer.instance ^= 7;
         pccl__tcp_answer_encode(&answer, wire);
         EXPECT(!pccl__tcp_answer_decode(&back, wire), "an instance belongs to OK and only to it");
+        answer.instance ^= 7;
+        answer.process = 1;
+        answer.descriptor = UINT32_MAX;
+        pccl__tcp_answer_encode(&answer, wire);
+        EXPECT(pccl__tcp_answer_decode(&back, wire) == (code == TCP_ANSWER_OK), "and so does a segment");
+        if (code == TCP_ANSWER_OK) EXPECT(back.process == 1 && back.descriptor == UINT32_MAX);
+        answer.process = 0;
+        pccl__tcp_answer_encode(&answer, wire);
+        EXPECT(!pccl__tcp_answer_decode(&back, wire), "a descriptor of no process");
     }
 }
 
@@ -179,7 +189,7 @@ static void test_fuzz(uint64_t seed, uint32_t rounds) {
         input[0] = (uint8_t)(kind | (prng_below(&seed, 8) ? FUZZ_MEND : 0));
         struct tcp_header header = sample(1 + (int)prng_below(&seed, TCP_KIND_END - 1));
         struct tcp_hello hello = sample_hello();
-        struct tcp_answer answer = {TCP_WIRE_VERSION, TCP_ANSWER_OK, 1};
+        struct tcp_answer answer = {TCP_WIRE_VERSION, TCP_ANSWER_OK, 1, prng_below(&seed, 2) ? 4711 : 0, 0};
         if (kind == FUZZ_HEADER) pccl__tcp_header_encode(&header, input + 1);
         if (kind == FUZZ_HELLO) pccl__tcp_hello_encode(&hello, input + 1);
         if (kind == FUZZ_ANSWER) pccl__tcp_answer_encode(&answer, input + 1);

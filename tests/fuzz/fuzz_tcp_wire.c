@@ -47,7 +47,7 @@ static void fuzz_hello(uint8_t *wire) {
     pccl__tcp_hello_encode(&hello, again);
     CHECK(pccl__tcp_hello_decode(&copy, again) == TCP_HELLO_OK);
     CHECK(memcmp(&hello.secret, &copy.secret, 16) == 0 && memcmp(&hello.from, &copy.from, 16) == 0);
-    CHECK(hello.generation == copy.generation && hello.stripe == copy.stripe);
+    CHECK(hello.generation == copy.generation && hello.stripe == copy.stripe && hello.shares == copy.shares);
 }
 
 static void fuzz_answer(uint8_t *wire) {
@@ -55,9 +55,11 @@ static void fuzz_answer(uint8_t *wire) {
     if (!pccl__tcp_answer_decode(&answer, wire)) return;
     CHECK(answer.code >= TCP_ANSWER_OK && answer.code < TCP_ANSWER_END);
     CHECK((answer.code == TCP_ANSWER_OK) == (answer.instance != 0));
+    CHECK(answer.process == 0 ? answer.descriptor == 0 : answer.code == TCP_ANSWER_OK);
     uint8_t again[TCP_ANSWER_BYTES];
     pccl__tcp_answer_encode(&answer, again);
     CHECK(pccl__tcp_answer_decode(&copy, again) && copy.instance == answer.instance && copy.code == answer.code);
+    CHECK(copy.process == answer.process && copy.descriptor == answer.descriptor);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

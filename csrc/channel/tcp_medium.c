@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_medium.c - see tcp_medium.h.
+ */
+#include "channel/tcp_medium.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "base/bits.h"
+#include "channel/tcp_channel.h"
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+
+void pccl__tcp_medium_init(struct tcp_medium *medium) {
+    *medium = (struct tcp_medium){.segment.fd = -1};
+    list_init(&medium->link);
+}
+
+void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
+    struct tcp_medium *medium = &stripe->medium;
+    if (medium->rings) stripe->channel->transport->base.looks--;
+    list_remove(&medium->link);
+    pccl__shm_segment_close(&medium->segment);
+    pccl__tcp_medium_init(medium);
+}
+
+/* ---------------------------------------------------------------- agreeing */
+
+/* Names the connection that a segment is for. */
+static struct shm_token token_of(const struct tcp_stripe *stripe, uint64_t answering, uint64_t dialling) {
+    struct shm_token token;
+    put_u64(token.bytes, answering);
+    put_u64(token.bytes + 8, dialling);
+    put_u32(token.bytes + 16, stripe->index);
+    put_u32(token.bytes + 20, stripe->generation);
+    return token;
+}
+
+static void use_rings(struct tcp_stripe *stripe, int end) {
+    struct tcp_medium *medium = &stripe->medium;
+    pccl__shm_segment_rings(&medium->segment, end, &medium->out, &medium->in);
+    pccl__shm_segment_forget(&medium->segment);
+    medium->rings = true;
+    list_push_back(&stripe->channel->transport->rings, &medium->link);
+    stripe->channel->transport->base.looks++;
+}
+
+void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance, uint32_t *process,
+                            uint32_t *descriptor) {
+    struct tcp_channel *channel = stripe->channel;
+    struct shm_segment *segment = &stripe->medium.segment;
+    *process = *descriptor = 0;
+    if (!channel->transport->sharing || !channel->base.same_host) return;
+    struct shm_token token = token_of(stripe, channel->instance, caller_instance);
+    if (pccl__shm_segment_make(segment, &token, channel->transport->ring_bytes) != 0) return;
+    *process = channel->transport->process;
+    *descriptor = (uint32_t)segment->fd;
+}
+
+void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instance, uint32_t process,
+                           uint32_t descriptor) {
+    struct tcp_channel *channel = stripe->channel;
+    if (process == 0 || !channel->transport->sharing || !channel->base.same_host) return;
+    struct shm_token token = token_of(stripe, answering_instance, channel->instance);
+    if (pccl__shm_segment_open(&stripe->medium.segment, &token, process, descriptor) != 0) return;
+    use_rings(stripe, 1);
+    pccl__shm_segment_attach(&stripe->medium.segment);
+}
+
+/* The answering side, at the first bytes from the dialler: it has attached by now, or never will. */
+static void settle(struct tcp_stripe *stripe) {
+    if (pccl__shm_segment_attached(&stripe->medium.segment))
+        use_rings(stripe, 0);
+    else
+        pccl__shm_segment_close(&stripe->medium.segment);
+}
+
+/* ---------------------------------------------------------------- moving bytes */
+
+/* A bell that finds the socket full is not needed: others are in it. One that finds it broken neither: so will our own
+ * poll set. */
+static void ring_bell(struct tcp_stripe *stripe) { (void)!send(stripe->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+/* What is left in the socket will be reported again. */
+static void hear_bell(struct tcp_stripe *stripe) {
+    uint8_t bells[64];
+    ssize_t got = recv(stripe->fd, bells, sizeof bells, MSG_DONTWAIT);
+    stripe->medium.bell = false;
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) return;
+    stripe->medium.hung_up = true;
+    stripe->medium.hung_up_errno = got < 0 ? errno : 0;
+}
+
+static ssize_t failed(int error) {
+    errno = error;
+    return -1;
+}
+
+static bool half_empty(int64_t filled, uint64_t capacity) { return filled <= (int64_t)(capacity / 2); }
+
+static ssize_t write_ring(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    struct shm_ring *out = &stripe->medium.out;
+    int64_t wrote = pccl__shm_ring_write(out, parts, count);
+    if (wrote <= 0) return failed(wrote < 0 ? EPROTO : EAGAIN);
+    if (pccl__shm_ring_must_wake(&out->shared->reader_sleeps)) ring_bell(stripe);
+    return (ssize_t)wrote;
+}
+
+/* A writer that found the ring full goes on when half of it is free: fewer, longer strides. */
+static ssize_t read_ring(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    struct tcp_medium *medium = &stripe->medium;
+    struct shm_ring *in = &medium->in;
+    if (medium->bell) hear_bell(stripe); /* before the ring: what came before the end is in it by now */
+    int64_t got = pccl__shm_ring_read(in, parts, count);
+    if (got < 0) return failed(EPROTO);
+    if (got == 0) return !medium->hung_up ? failed(EAGAIN) : medium->hung_up_errno ? failed(medium->hung_up_errno) : 0;
+    bool room = half_empty((int64_t)(in->theirs - in->mine), in->capacity);
+    if (room && pccl__shm_ring_must_wake(&in->shared->writer_sleeps)) ring_bell(stripe);
+    return (ssize_t)got;
+}
+
+ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    if (stripe->medium.rings) return write_ring(stripe, parts, count);
+    struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
+    return sendmsg(stripe->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t pccl__tcp_medium_read(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    if (stripe->medium.rings) return read_ring(stripe, parts, count);
+    ssize_t got = count == 1 ? recv(stripe->fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
+                             : readv(stripe->fd, parts, count);
+    if (got <= 0 || !stripe->medium.segment.memory) return got;
+    settle(stripe);
+    return stripe->medium.rings ? read_ring(stripe, parts, count) : got; /* then what came was a bell */
+}
+
+/* ---------------------------------------------------------------- looking */
+
+static bool may_read(struct shm_ring *in, bool sleeping) {
+    if (sleeping) pccl__shm_ring_sleep(&in->shared->reader_sleeps);
+    if (pccl__shm_ring_filled(in) == 0) return false;
+    pccl__shm_ring_stay(&in->shared->reader_sleeps);
+    return true;
+}
+
+static bool may_write(struct shm_ring *out, bool sleeping) {
+    if (sleeping) pccl__shm_ring_sleep(&out->shared->writer_sleeps);
+    int64_t room = pccl__shm_ring_room(out);
+    if (room >= 0 && !half_empty((int64_t)out->capacity - room, out->capacity)) return false;
+    pccl__shm_ring_stay(&out->shared->writer_sleeps);
+    return true;
+}
+
+bool pccl__tcp_medium_look(struct pccl__transport *base, bool sleeping) {
+    struct tcp_transport *transport = tcp_transport_of(base);
+    bool news = false;
+    for (struct list *node = transport->rings.next; node != &transport->rings; node = node->next) {
+        struct tcp_medium *medium = LIST_ENTRY(node, struct tcp_medium, link);
+        struct tcp_stripe *stripe = LIST_ENTRY(medium, struct tcp_stripe, medium);
+        bool readable = may_read(&medium->in, sleeping);
+        bool writable = !stripe->writable && may_write(&medium->out, sleeping);
+        if (!readable && !writable) continue;
+        if (readable) stripe->readable = true;
+        if (writable) stripe->writable = true;
+        stripe->channel->base.ready = news = true;
+    }
+    return news;
+}

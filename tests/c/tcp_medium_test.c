@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_medium_test.c - links whose stripes go through shared memory: the conformance suite, and what is particular to
+ * them. Agreeing or falling back, stripes that come again, the last words of a peer that closed, one that scribbles,
+ * one that is killed, and a side that sleeps without looking.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "shared_conform.h"
+#include "shared_tcp.h"
+
+enum { RING_BYTES = 64 * 1024 };
+
+static void test_conformance(uint32_t stripes, uint32_t ring_bytes) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = stripes, .ring_bytes = ring_bytes};
+    struct pair_driver driver = tcp_driver(&setup);
+    expectations += conform_run(&driver, stripes, CONFORM_QUICK);
+}
+
+/* Whether both sides of each stripe say the same, and that is `rings`. */
+static void expect_medium(struct pair *pair, bool rings) {
+    for (int end = 0; end < 2; end++) {
+        struct tcp_channel *channel = tcp_end(pair, end);
+        for (uint32_t i = 0; i < channel->stripes_count; i++) {
+            if (!channel->stripes[i] || channel->stripes[i]->state != TCP_STRIPE_UP) continue;
+            EXPECT(channel->stripes[i]->medium.rings == rings);
+            EXPECT((channel->stripes[i]->medium.segment.memory != NULL) == rings);
+            EXPECT(channel->stripes[i]->medium.segment.fd == -1, "nobody needs to find it any more");
+        }
+        EXPECT(channel->transport->base.looks == (rings ? channel->up_count : 0));
+    }
+}
+
+/* Whoever does not share, for whatever reason, gets a link over sockets. */
+static void test_fallback(const char *what, void (*spoil)(struct tcp_transport *, int end)) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    for (int swapped = 0; swapped < 2; swapped++) {
+        pair_context("%s, swapped %d", what, swapped);
+        setup.swapped = swapped;
+        struct pair pair;
+        int descriptors = tcp_count_descriptors();
+        pair_new(&pair, &driver, 1, true);
+        for (int end = 0; end < 2; end++)
+            if (spoil) spoil(tcp_transport_of(((struct tcp_world *)pair.state)->transports[end]), end);
+        pair_settle(&pair);
+        expect_medium(&pair, !spoil);
+        pair_free(&pair);
+        EXPECT(tcp_count_descriptors() == descriptors);
+    }
+    pair_context(NULL);
+}
+
+static void wrong_process(struct tcp_transport *transport, int end) {
+    (void)end;
+    transport->process = 1;
+}
+
+static void one_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 0; }
+static void other_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 1; }
+
+/* A stripe that is lost comes again with new rings, and what was in the old ones is sent again. */
+static void test_lost_stripe(uint64_t seed) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, seed, true);
+    pair_settle(&pair);
+    for (int end = 0; end < 2; end++)
+        while (pccl__tcp_test_stripes_up(pair.ends[end].channel) < 2) EXPECT(pair_step(&pair));
+    struct tcp_stripe *stripe = tcp_end(&pair, 0)->stripes[seed % 2];
+    uint32_t generation = stripe->generation;
+    for (int i = 0; i < 6; i++) {
+        struct pccl__key key = pair_key(&pair, 1);
+        pair_recv(&pair, i % 2, key, 700000);
+        pair_send(&pair, !(i % 2), key, 700000);
+    }
+    pair_nudge(&pair, 5);
+    EXPECT(pccl__tcp_test_break_stripe(pair.ends[0].channel, seed % 2));
+    pair_await_all(&pair);
+    while (stripe->generation == generation || stripe->state != TCP_STRIPE_UP) EXPECT(pair_step(&pair));
+    pair_settle(&pair);
+    expect_medium(&pair, true);
+    for (struct parcel *parcel = pair.parcels; parcel; parcel = parcel->next)
+        EXPECT(parcel->transfer.status == PCCL_OK);
+    pair_free(&pair);
+}
+
+/* What a peer sent before it closed is read, also after its socket is closed. */
+static void test_last_words(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 2, true);
+    pair_settle(&pair);
+    struct parcel *words[4];
+    for (int i = 0; i < 4; i++) {
+        struct pccl__key key = pair_key(&pair, 1);
+        words[i] = pair_recv(&pair, 1, key, 10000);
+        EXPECT(pair_send(&pair, 0, key, 10000)->transfer.state == PCCL__COMPLETED);
+    }
+    struct parcel *never = pair_recv(&pair, 1, pair_key(&pair, 1), 10);
+    pair_close(&pair, 0, PCCL_CLOSED);
+    for (int i = 0; i < 4; i++) pair_await(&pair, words[i], PCCL_OK);
+    pair_await(&pair, never, PCCL_PEER_LOST);
+    pair_free(&pair);
+}
+
+/* Positions that cannot be break the link; they harm nobody. */
+static void test_scribbler(int end, bool out) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 3, true);
+    pair_settle(&pair);
+    struct tcp_medium *medium = &tcp_end(&pair, end)->stripes[0]->medium;
+    struct parcel *recv = pair_recv(&pair, !end, pair_key(&pair, 1), 10);
+    atomic_store(out ? &medium->out.shared->written : &medium->in.shared->read, UINT64_MAX / 2);
+    struct parcel *send = pair_send(&pair, !end, pair_key(&pair, 1), 300000);
+    pair_notice(&pair, !end, PCCL__NOTICE_OWNER, NULL, 1);
+    pair_await(&pair, recv, PCCL_PEER_LOST);
+    pair_await(&pair, send, PCCL_PEER_LOST);
+    EXPECT(strstr(pair.ends[!end].channel->error.message, strerror(EPROTO)), "%s",
+           pair.ends[!end].channel->error.message);
+    pair_free(&pair);
+}
+
+/* A bell rings for a sleeper, once, and for nobody who looks by himself. */
+static void test_bells(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 4, true);
+    pair_settle(&pair);
+    struct tcp_world *world = pair.state;
+    struct pccl__ready ready[PCCL__POLL_BATCH];
+    for (int sleeping = 0; sleeping < 2; sleeping++) {
+        while (pair.ends[0].channel->ready || pair.ends[1].channel->ready ||
+               pair.ends[0].channel->deadline_ns != NEVER_NS || pair.ends[1].channel->deadline_ns != NEVER_NS)
+            EXPECT(pair_step(&pair), "never comes to rest");
+        pair_nudge(&pair, 10); /* takes bells that still hang in sockets */
+        atomic_store(&tcp_end(&pair, 1)->stripes[0]->medium.in.shared->reader_sleeps, 0);
+        EXPECT(!world->transports[1]->ops->look(world->transports[1], sleeping));
+        for (int i = 0; i < 3; i++) {
+            struct pccl__done done;
+            pccl__done_init(&done);
+            pair_notice(&pair, 0, PCCL__NOTICE_OWNER, NULL, 1);
+            pair.ends[0].channel->ops->progress(pair.ends[0].channel, clock_now_ns(), &done);
+        }
+        EXPECT(pccl__poll_wait(world->poll, 0, ready) == sleeping);
+        uint8_t bells[8];
+        ssize_t heard = recv(tcp_end(&pair, 1)->stripes[0]->fd, bells, sizeof bells, MSG_DONTWAIT);
+        EXPECT(heard == (sleeping ? 1 : -1));
+        EXPECT(world->transports[1]->ops->look(world->transports[1], false) && pair.ends[1].channel->ready);
+    }
+    pair_await_notices(&pair, 1, PCCL__NOTICE_OWNER, 6);
+    pair_free(&pair);
+}
+
+/* The other process: sends one transfer, then only runs, until it is killed. */
+static void child_run(struct pair_driver *driver, const pccl_member *parent, int port_fd) {
+    struct pair pair = {.driver = driver, .random = 1};
+    driver->make(&pair, 8);
+    struct tcp_world *world = pair.state;
+    world->members[0] = *parent;
+    driver->open(&pair, 1);
+    pair.ends[1].channel->ops->expect(pair.ends[1].channel, 1);
+    EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    pair_send(&pair, 1, (struct pccl__key){.epoch = 1, .tag = 77}, 100);
+    while (pair_step(&pair)) continue;
+}
+
+/* SIGKILL in the middle of everything: nothing of it stays. */
+static void test_killed_process(void) {
+    struct tcp_setup setup = {
+        .address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES, .connect_timeout_ms = 10000};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair = {.driver = &driver, .random = 1};
+    driver.make(&pair, 8);
+    struct tcp_world *world = pair.state;
+    int pipe_fds[2];
+    EXPECT(pipe(pipe_fds) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        child_run(&driver, &world->members[0], pipe_fds[1]);
+        _exit(0);
+    }
+    EXPECT(read(pipe_fds[0], &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    driver.open(&pair, 0);
+    pair.ends[0].channel->ops->expect(pair.ends[0].channel, 1);
+    struct parcel *first = pair_parcel(&pair, 0, false, (struct pccl__key){.epoch = 1, .tag = 77}, 100);
+    EXPECT(pair_post(&pair, first) == PCCL_OK);
+    pair_await(&pair, first, PCCL_OK);
+    EXPECT(tcp_end(&pair, 0)->stripes[0]->medium.rings, "across processes, too");
+    struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
+    struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    EXPECT(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    pair_await(&pair, send, PCCL_PEER_LOST);
+    pair_await(&pair, recv, PCCL_PEER_LOST);
+    EXPECT(world->transports[0]->looks == 0 && list_empty(&tcp_transport_of(world->transports[0])->rings));
+    pair_free(&pair);
+}
+
+int main(void) {
+    test_conformance(1, SHM_RING_LEAST);
+    test_conformance(1, RING_BYTES);
+    test_conformance(3, RING_BYTES);
+    test_fallback("both share", NULL);
+    test_fallback("a process that is not there", wrong_process);
+    test_fallback("one does not share", one_refuses);
+    test_fallback("the other does not share", other_refuses);
+    for (uint64_t seed = 1; seed <= 8; seed++) test_lost_stripe(seed);
+    test_last_words();
+    for (int end = 0; end < 2; end++) {
+        test_scribbler(end, false);
+        test_scribbler(end, true);
+    }
+    test_bells();
+    test_killed_process();
+    FINISH();
+}
