@@ -393,6 +393,11 @@ typedef struct pccl_record {
  * costs an operation a few nanoseconds and is always on. */
 size_t pccl_engine_trace(pccl_engine *engine, pccl_record *records, size_t capacity);
 
+/* From now on signal `number` writes a byte of that value to `fd` (non-blocking, kept open by the caller), and then
+ * calls the handler that was there before, if any. One signal per process: a second call takes the first one back, and
+ * `number` 0 only does that. Not thread-safe. Errors: INVALID (a signal that cannot be handled). */
+pccl_status pccl_signal_pipe(int number, int fd, pccl_error *error);
+
 /* ---------------------------------------------------------------- bulk state transfer */
 
 /* Memory that other members may read during one shared-state synchronisation. */
