@@ -57,6 +57,7 @@ from pccl.errors import (
 from pccl.handle import Handle
 from pccl.master import MasterNode
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
+from pccl.trace.dump import install_trace_signal
 
 __version__ = "0.1.0"
 
@@ -107,4 +108,5 @@ __all__ = [
     "VersionMismatch",
     "WaitTimeout",
     "__version__",
+    "install_trace_signal",
 ]

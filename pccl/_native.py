@@ -22,6 +22,9 @@ from typing import Any, NamedTuple
 from pccl._cffi import ffi, lib
 from pccl.errors import Closed, PCCLError, error_for
 from pccl.messages import Member, OperationName, ReportLine
+from pccl.trace.record import EVENT_KINDS, Link, Wait
+from pccl.trace.record import Event as RecordedEvent
+from pccl.trace.record import Operation as RecordedOperation
 
 logger = logging.getLogger("pccl.native")
 
@@ -68,6 +71,7 @@ class Event(NamedTuple):
     token: int
     waited_ms: int
     ranks: tuple[int, ...]
+    absent: bool
     text: str
 
 
@@ -253,8 +257,21 @@ class Engine:
             token=raw.token,
             waited_ms=raw.waited_ms,
             ranks=ranks,
+            absent=bool(raw.absent),
             text=ffi.string(raw.text).decode(errors="replace"),
         )
+
+    def trace(self) -> list[RecordedOperation | RecordedEvent | Link]:
+        """What the flight recorder remembers, in the order that `pccl_engine_trace` promises. Takes milliseconds."""
+        capacity = lib.PCCL_RECORD_OPERATIONS + lib.PCCL_RECORD_NOTES + 64
+        with self._slot():
+            while True:
+                raw = ffi.new("pccl_record[]", capacity)
+                count = lib.pccl_engine_trace(self._engine, raw, capacity)
+                if count <= capacity:
+                    break
+                capacity = count + 64
+        return [_recorded(raw[index]) for index in range(count)]
 
     # ------------------------------------------------------------ operations
 
@@ -466,6 +483,13 @@ class Operation:
             info = slot.info
             return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
 
+    def describe(self) -> str:
+        """What it is, how long it has run, and whom it waits for. Raises Closed when the engine is closed."""
+        text = ffi.new("char[]", lib.PCCL_MESSAGE_BYTES)
+        with self._engine._slot():
+            lib.pccl_describe(self._operation, text, lib.PCCL_MESSAGE_BYTES)
+        return str(ffi.string(text).decode(errors="replace"))
+
     def done(self) -> bool:
         """Whether it has ended. Never blocks. Raises Closed when the engine is closed."""
         with self._engine._slot():
@@ -478,6 +502,60 @@ class Operation:
     def __del__(self) -> None:
         if not self._engine._forked:
             lib.pccl_operation_free(self._operation)
+
+
+def signal_pipe(number: int, fd: int) -> None:
+    """Signal `number` writes a byte to `fd` from now on; 0 takes that back. See `pccl_signal_pipe`, also for errors."""
+    error = ffi.new("pccl_error *")
+    if lib.pccl_signal_pipe(number, fd, error):
+        raise _failure(error)
+
+
+_RECORDED_EVENTS = dict(zip(range(lib.PCCL_RECORD_EPOCH, lib.PCCL_RECORD_LINK), EVENT_KINDS, strict=True))
+
+
+def _recorded(raw: Pointer) -> RecordedOperation | RecordedEvent | Link:
+    peer = bytes(raw.peer.bytes)
+    name = peer.hex() if any(peer) else ""
+    text = ffi.string(raw.text).decode(errors="replace")
+    if raw.kind == lib.PCCL_RECORD_OPERATION:
+        return _recorded_operation(raw, name, text)
+    if raw.kind == lib.PCCL_RECORD_LINK:
+        transport, _, obstacle = text.partition(": ")
+        return Link(raw.rank, name, transport, raw.status, raw.started_ns, obstacle)
+    kind = _RECORDED_EVENTS[raw.kind]
+    return RecordedEvent(kind, raw.at_ns, raw.epoch, raw.world_size, raw.rank, name, raw.status, text)
+
+
+def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation:
+    named = min(raw.waits_count, lib.PCCL_RECORD_WAITS)
+    has_data = raw.collective not in (lib.PCCL_BARRIER, lib.PCCL_COMMIT)
+    return RecordedOperation(
+        epoch=raw.epoch,
+        tag=raw.name.tag,
+        sequence=raw.name.sequence,
+        collective=ffi.string(lib.pccl_collective_name(raw.collective)).decode(),
+        dtype=dtype_name(raw.dtype),
+        op=ffi.string(lib.pccl_reduce_op_name(raw.op)).decode(),
+        algorithm=algorithm_name(raw.algorithm),
+        deferred=bool(raw.deferred),
+        count=raw.count,
+        payload_bytes=raw.count * lib.pccl_dtype_bytes(raw.dtype) if has_data else 0,
+        world_size=raw.world_size,
+        rank=raw.rank,
+        status=raw.status,
+        called_ns=raw.called_ns,
+        started_ns=raw.started_ns,
+        data_done_ns=raw.data_done_ns,
+        ended_ns=raw.at_ns,
+        tx_bytes=raw.tx_bytes,
+        rx_bytes=raw.rx_bytes,
+        last_peer=peer,
+        absent=bool(raw.absent),
+        waits_count=raw.waits_count,
+        waits=tuple(Wait(raw.waits[index].rank, raw.waits[index].heard_ns) for index in range(named)),
+        text=text,
+    )
 
 
 def _failure(error: Pointer) -> PCCLError:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -22,13 +24,14 @@ from pccl._native import Engine, ReduceInfo
 from pccl.control import Control, ControlOptions
 from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
 from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
-from pccl.errors import Closed, InvalidArgument, SystemFailure
+from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Request, milliseconds, whole
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
+from pccl.trace import dump
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
 _STRIPES_MAX = 64
@@ -56,6 +59,9 @@ class Communicator:
     `master_timeout`, but then calls made while the master was away end when it returns. The heartbeat limit is the
     master's to set.
 
+    `trace_dir` is a folder in which each failure of a kind and epoch leaves a flight record, readable by `pccl trace`
+    (default: PCCL_TRACE_DIR, else none); it keeps the newest 64 files. See docs/diagnosis.md.
+
     Any thread may call. Operations of one tag are matched in the order of their calls, so threads use tags of their
     own. After a fork, the child's copy is unusable and raises Closed; the parent goes on.
     """
@@ -77,6 +83,7 @@ class Communicator:
         operation_timeout: float = 300.0,
         master_timeout: float = 60.0,
         joint_timeout: float = 300.0,
+        trace_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Checks everything that can be checked; `connect` talks to others. Raises InvalidArgument."""
         if commit not in ("each", "deferred"):
@@ -103,6 +110,7 @@ class Communicator:
             operation_timeout_ms=milliseconds("operation_timeout", operation_timeout),
             master_timeout_ms=milliseconds("master_timeout", master_timeout),
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
+            trace_folder=dump.chosen_folder(trace_dir),
         )
         self._modes = request.Modes.of(deferred=commit == "deferred", preserve_input=preserve_input)
         self._flights = Flights()
@@ -127,13 +135,15 @@ class Communicator:
         options = self._options
         if n_attempts is not None:
             options = replace(options, connect_timeout_ms=1000 * whole("n_attempts", n_attempts, 1, 86_400))
+        dump.install_from_environment()
         try:
             control = Control(options, self._flights)
         except OSError as failure:
             raise SystemFailure(f"no descriptors for another communicator: {failure}") from None
         _alive.add(control)
         try:
-            control.start().result()
+            with _traced(control):
+                control.start().result()
             engine = control.engine
             assert engine is not None
         except BaseException:
@@ -209,6 +219,11 @@ class Communicator:
         """What this peer waits for in the control plane, and for whom; empty if for nothing."""
         return self._joined().explain()
 
+    def dump_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the flight record (the last 1,000 operations, open ones, events, links) to a file for `pccl trace`.
+        Any thread may call, at any time. Raises Closed, SystemFailure."""
+        dump.write(Path(path), self._joined().trace("asked"))
+
     def explain_call(
         self,
         collective: Collective,
@@ -257,7 +272,8 @@ class Communicator:
         any Ctrl-C in it, call it again before the state is used.
         """
         control = self._joined()
-        return synchronise(control, self._ready(), shared_state, strategy)
+        with _traced(control):
+            return synchronise(control, self._ready(), shared_state, strategy)
 
     # ------------------------------------------------------------ collectives
 
@@ -416,21 +432,33 @@ class Communicator:
     # ------------------------------------------------------------ down to the master and to the engine
 
     def _vote(self, kind: VoteKind) -> Resolve:
-        with self._joined().vote(kind) as call:
+        control = self._joined()
+        with _traced(control), control.vote(kind) as call:
             return call.result()
 
     def _run(self, operation: Request) -> ReduceInfo:
         engine = self._engine
         if engine is None:
             engine = self._ready()
-        return engine.run(*operation)
+        try:
+            return engine.run(*operation)
+        except PCCLError as failure:
+            self._failed(failure)
+            raise
 
     def _launch(self, operation: Request) -> Handle:
         engine = self._ready()
-        flight = self._flights.launch(
-            operation, lambda token: engine.start(*operation, token), lambda: engine.release_tag(operation.tag)
-        )
+
+        def seen(failure: PCCLError) -> None:
+            self._failed(failure)
+            engine.release_tag(operation.tag)
+
+        flight = self._flights.launch(operation, lambda token: engine.start(*operation, token), seen)
         return Handle(flight, self)
+
+    def _failed(self, failure: PCCLError) -> None:
+        if self._control is not None:
+            self._control.failed(failure)
 
     def _ready(self) -> Engine:
         if self._engine is None:
@@ -449,6 +477,16 @@ class Communicator:
         view = self._joined().view
         assert view is not None
         return view
+
+
+@contextmanager
+def _traced(control: Control) -> Iterator[None]:
+    """A failure in the block leaves a flight record, where that was asked for."""
+    try:
+        yield
+    except PCCLError as failure:
+        control.failed(failure)
+        raise
 
 
 _alive: weakref.WeakSet[Control] = weakref.WeakSet()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import queue
 import secrets
 import threading
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvloop
 
@@ -50,6 +52,9 @@ from pccl.protocol.types import (
     VoteKind,
 )
 from pccl.sockets import DealerLink
+from pccl.trace.dump import Tracer
+from pccl.trace.record import Event as RecordedEvent
+from pccl.trace.record import Header, Link, Operation, Trace, TraceMember
 
 logger = logging.getLogger("pccl.control")
 
@@ -77,6 +82,7 @@ class ControlOptions:
     operation_timeout_ms: int
     master_timeout_ms: int
     joint_timeout_ms: int
+    trace_folder: Path | None = None
 
 
 class Call:
@@ -144,6 +150,7 @@ class Control:
         self._ended: str | None = None
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(CONNECT_CALL + 1)
+        self.tracer = Tracer(self.trace, options.trace_folder)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._work, name="pccl-control", daemon=True)
 
@@ -187,6 +194,35 @@ class Control:
             self._loop.call_soon_threadsafe(lambda: answers.put(self._protocol.explain()))
         return answers.get(timeout=_STOP_S)
 
+    def failed(self, failure: PCCLError) -> None:
+        """The user is about to see `failure`: leaves a flight record, where that was asked for."""
+        self.tracer.failed(failure, 0 if self.view is None else self.view.epoch)
+
+    def trace(self, reason: str, text: str = "") -> Trace:
+        """What the flight recorder remembers now. Raises Closed."""
+        view, now = self.view, (time.time_ns(), time.monotonic_ns())
+        records = [] if self.engine is None else self.engine.trace()
+        members = () if view is None else tuple(TraceMember(it.id.hex(), it.address, it.port) for it in view.members)
+        header = Header(
+            peer=self.peer.hex(),
+            group=self._options.group,
+            rank=self.rank,
+            epoch=0 if view is None else view.epoch,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            reason=reason,
+            text=text,
+            wall_ns=now[0],
+            monotonic_ns=now[1],
+            members=members,
+        )
+        return Trace(
+            header,
+            tuple(it for it in records if isinstance(it, Operation)),
+            tuple(it for it in records if isinstance(it, RecordedEvent)),
+            tuple(it for it in records if isinstance(it, Link)),
+        )
+
     def end(self) -> None:
         """Says farewell to the master, ends all operations, frees the engine. Idempotent; bounded by a few seconds."""
         if self._ended == _FORKED:
@@ -198,6 +234,7 @@ class Control:
             if self._ended is None:
                 self._loop.call_soon_threadsafe(self._leave, "closed")
         self._thread.join(_STOP_S)
+        self.tracer.close()
         if self.engine is not None:
             self.engine.halt(Status.CLOSED, "the communicator was closed")
             self._flights.poll()

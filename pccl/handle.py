@@ -25,8 +25,8 @@ class Flight:
 
     __slots__ = ("_lock", "_seen", "_waiters", "memory", "operation", "outcome")
 
-    def __init__(self, memory: object, seen: Callable[[], None] | None = None) -> None:
-        """`seen` is called whenever the user is shown a failure."""
+    def __init__(self, memory: object, seen: Callable[[PCCLError], None] | None = None) -> None:
+        """`seen` is called with each failure that the user is shown."""
         self.memory = memory
         self._seen = seen
         self.operation: Operation | None = None
@@ -49,11 +49,16 @@ class Flight:
                 self.outcome = info
         return self.outcome
 
+    def describe(self) -> str:
+        """What it is, how long it has run, and whom it waits for."""
+        operation = self.operation
+        return "it has just ended" if operation is None else operation.describe()
+
     def show(self, failure: PCCLError) -> NoReturn:
         """Raises what the operation ended with."""
         if self._seen is not None:
             with contextlib.suppress(Closed):
-                self._seen()
+                self._seen(failure)
         raise failure
 
     def land(self) -> None:
@@ -86,7 +91,7 @@ class Flights:
         self._tokens = itertools.count(1)
 
     def launch(
-        self, memory: object, start: Callable[[int], Operation], seen: Callable[[], None] | None = None
+        self, memory: object, start: Callable[[int], Operation], seen: Callable[[PCCLError], None] | None = None
     ) -> Flight:
         """Starts an operation with `start(token)`, whose errors it passes on; keeps `memory` until it has ended."""
         flight = Flight(memory, seen)
@@ -144,7 +149,7 @@ class Handle:
             if outcome is not None:
                 return outcome
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeout(f"the operation still runs after {timeout} s")
+                raise WaitTimeout(f"not ended within {timeout:g} s: {self._flight.describe()}")
 
     def done(self) -> bool:
         """Whether it has ended, well or not. Never blocks."""

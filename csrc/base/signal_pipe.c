@@ -15,12 +15,14 @@
 
 static volatile sig_atomic_t installed; /* the signal's number; 0: none */
 static volatile sig_atomic_t pipe_fd = -1;
+static volatile pid_t
+    owner; /* a forked child shares the pipe, and what happens to it is none of the reader's business */
 static struct sigaction before;
 
 static void handle(int number, siginfo_t *info, void *context) {
     int saved = errno;
     unsigned char byte = (unsigned char)number;
-    ssize_t ignored = write(pipe_fd, &byte, 1); /* a full pipe says as much */
+    ssize_t ignored = getpid() == owner ? write(pipe_fd, &byte, 1) : 0; /* a full pipe says as much */
     (void)ignored;
     errno = saved;
     if (before.sa_flags & SA_SIGINFO)
@@ -36,6 +38,7 @@ pccl_status pccl_signal_pipe(int number, int fd, pccl_error *error) {
     }
     if (number == 0) return PCCL_OK;
     pipe_fd = fd;
+    owner = getpid();
     struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
     sigemptyset(&ours.sa_mask);
     if (sigaction(number, &ours, &before) != 0)

@@ -4,6 +4,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -32,6 +33,11 @@ int main(void) {
     EXPECT(pccl_signal_pipe(SIGUSR2, fds[1], &error) == PCCL_OK, "beside a handler");
     raise(SIGUSR2);
     EXPECT(take(fds[0]) == SIGUSR2 && passed_on == SIGUSR2, "both hear it");
+    pid_t child = fork();
+    if (child == 0) _exit(raise(SIGUSR2) == 0 && passed_on == SIGUSR2 ? 0 : 1);
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child hears it");
+    EXPECT(take(fds[0]) == 0, "and writes nothing");
     for (int i = 0; i < 100000; i++) raise(SIGUSR2); /* nobody reads: it must not block */
     EXPECT(pccl_signal_pipe(0, -1, NULL) == PCCL_OK, "taken back");
     while (take(fds[0])) {

@@ -28,6 +28,9 @@ class FakeOperation:
         self.outcome = outcome
         self.ended.set()
 
+    def describe(self) -> str:
+        return "all_reduce has run for 10 ms"
+
     def wait(self, timeout_ms: int) -> ReduceInfo | None:
         if not self.ended.wait(timeout_ms / 1000):
             return None
@@ -49,7 +52,7 @@ def launch(flights: Flights, memory: object = None) -> tuple[FakeOperation, Hand
 def test_wait_gives_the_info_as_often_as_asked() -> None:
     operation, handle, _ = launch(Flights())
     assert not handle.done()
-    with pytest.raises(WaitTimeout, match=r"still runs after 0\.01 s"):
+    with pytest.raises(WaitTimeout, match=r"not ended within 0\.01 s: all_reduce has run for 10 ms"):
         handle.wait(0.01)
     operation.end()
     assert handle.wait() == handle.wait(0) == INFO

@@ -26,6 +26,7 @@ from pccl import (
 )
 from pccl._native import Engine, EngineOptions, Event, Operation, ReduceInfo, constants
 from pccl.messages import Member, OperationName
+from pccl.trace import record
 
 LIMIT_S = 20.0
 
@@ -223,3 +224,20 @@ def test_state_is_served_and_fetched(pair: list[Engine]) -> None:
     with pytest.raises(InvalidArgument):
         ended(beyond)
     pair[0].state_stop(5)
+
+
+def test_the_flight_recorder_is_read(pair: list[Engine]) -> None:
+    both([lambda: run(pair[0], np.ones(3, np.float32)), lambda: run(pair[1], np.ones(3, np.float32))])
+    memory = arrays.borrow(np.ones(5, np.int32), True, "x")
+    kind = constants.PCCL_ALL_REDUCE
+    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, 1)
+    assert open_.describe().startswith("all_reduce(int32[5], op=sum, algorithm=doubling) tag 3 #0 of epoch 1 has run")
+    records = pair[0].trace()
+    done, waiting = [it for it in records if isinstance(it, record.Operation)]
+    assert (done.call, done.tag, done.sequence, done.status) == ("all_reduce(float32[3], sum, doubling)", 0, 0, 0)
+    assert (done.payload_bytes, done.tx_bytes, done.rx_bytes, done.last_peer) == (12, 12, 12, peer(1).hex())
+    assert 0 < done.called_ns <= done.started_ns <= done.data_done_ns <= done.ended_ns
+    assert (waiting.status, waiting.ended_ns, waiting.tag) == (record.PENDING, 0, 3)
+    assert [wait.rank for wait in waiting.waits] == [1]
+    assert [it.kind for it in records if isinstance(it, record.Event)] == ["epoch", "link_up"]
+    assert [(it.rank, it.peer, it.status) for it in records if isinstance(it, record.Link)] == [(1, peer(1).hex(), 0)]
