@@ -10,11 +10,12 @@
 
 enum {
     PARK_TICK_MS = 5,
-    SPIN_LEAST_NS = 4 * 1000,
+    SPIN_LEAST_NS = 32 * 1000,
     SPIN_RETRY = 64,
     SHARED_LOOKS_NS = 40 * 1000,
     TURNS_UNPOLLED = 16,
-    GLANCES = 8
+    GLANCES = 32,
+    SHARED_GLANCES = 8
 };
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
@@ -66,9 +67,10 @@ static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
 static bool shares_cores(const struct pccl_engine *engine) { return engine->core->group.host_members > engine->cores; }
 
 /* Spinning pays when every member on this host can have a core of its own, and lately it brought something: other load,
- * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again. Where members share cores it is only a few
- * looks that each give the core away first: a peer that is ready runs without the price of a sleep and a wake-up, which
- * counts most for small operations. */
+ * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again, for long enough that a member that sleeps can
+ * be woken and answer: else two of them would go on waking each other for good. Where members share cores it is only a
+ * few looks that each give the core away first: a peer that is ready runs without the price of a sleep and a wake-up,
+ * which counts most for small operations. */
 static uint64_t spin_time(struct pccl_engine *engine, const struct pccl_operation *op) {
     if (engine->sleepers > 0) return 0;
     if (shares_cores(engine)) return op->segments <= 1 ? SHARED_LOOKS_NS : SHARED_LOOKS_NS / 4;
@@ -90,17 +92,14 @@ static void relax(void) {
 #endif
 }
 
-/* Waits a moment for news in shared memory, without system calls where every member has a core. The lock is free in
- * between. */
+/* Waits a moment for news in shared memory, then gives the core away once: before each look where members share cores,
+ * which is the only system call of it. The lock is free in between. */
 static void glance(struct pccl_engine *engine) {
-    if (engine->transport->looks == 0) {
-        sched_yield();
-        return;
-    }
     bool shared = shares_cores(engine);
-    for (int i = 0; i < GLANCES && !engine->forked && !pccl__engine_look(engine, false); i++) {
+    int looks = engine->transport->looks == 0 ? 1 : shared ? SHARED_GLANCES : GLANCES;
+    while (looks-- > 0 && !engine->forked && !pccl__engine_look(engine, false)) {
         pthread_mutex_unlock(&engine->mutex);
-        if (shared)
+        if (shared || looks == 0)
             sched_yield();
         else
             relax();
