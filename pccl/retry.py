@@ -10,19 +10,26 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pccl._native import ReduceInfo
 from pccl.errors import PCCLError, PeerLost
-from pccl.handle import Handle
 
 
-def until_done(starts: Sequence[Callable[[], Handle]], max_in_flight: int) -> ReduceInfo:
+class Started(Protocol):
+    """What a start gives: a Handle, or what stands for one."""
+
+    def wait(self) -> ReduceInfo:
+        """Blocks until the operation has ended. Raises what it ended with."""
+
+
+def until_done(starts: Sequence[Callable[[], Started]], max_in_flight: int) -> ReduceInfo:
     """Starts each, at most `max_in_flight` at a time, again after each PeerLost; the last info, with all bytes added.
 
     Any other failure is raised once nothing is in flight any more.
     """
     waiting = list(range(len(starts)))
-    flying: deque[tuple[int, Handle]] = deque()
+    flying: deque[tuple[int, Started]] = deque()
     failure: PCCLError | None = None
     tx_bytes = rx_bytes = 0
     last = ReduceInfo(0, 0, 0, 0, 0, 0)

@@ -49,6 +49,7 @@ COVERED_BY = {
     "pccl/demo/": "tests/process/test_demo.py",
     "pccl/descriptors.py": "tests/unit/test_request.py",
     "pccl/protocol/": "tests/unit/test_golden.py",
+    "pccl/stress/": "tests/process/test_stress.py",
     "pccl/trace/record.py": "tests/unit/test_file.py",
     "pccl/stress/relay_flow.py": "tests/unit/test_relay.py",
 }

@@ -9,6 +9,7 @@ from pccl.cli.bench import bench
 from pccl.cli.demo import demo
 from pccl.cli.master import master
 from pccl.cli.relay import relay
+from pccl.cli.stress import stress
 
 app = typer.Typer(
     help="Fault-tolerant collective communication for distributed machine learning.",
@@ -20,6 +21,7 @@ app.command()(master)
 app.command()(bench)
 app.command()(demo)
 app.command()(relay)
+app.command()(stress)
 
 
 def main() -> None:

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""`pccl stress`: a training loop under faults, on this machine, in namespaces, or on several machines."""
+
+from __future__ import annotations
+
+import importlib.util
+import json as json_module
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pccl.stress.hosts import Wanted
+    from pccl.stress.scenario import Scenario
+    from pccl.stress.supervisor import Outcome
+
+
+def stress(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name, a file of your own (*.toml), or `list`.")],
+    minutes: Annotated[float | None, typer.Option(min=0.05, help="How long faults go on.")] = None,
+    peers: Annotated[int | None, typer.Option(min=2, max=128, help="Peers at a time.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Decides all faults; drawn if missing.")] = None,
+    hosts: Annotated[
+        str, typer.Option(help="local, netns:N (root), or ssh://[USER@]A[:PORT][=ADDRESS],B,...")
+    ] = "local",
+    tensors: Annotated[str | None, typer.Option(help='Sizes instead of the scenario\'s: "4 MiB,64 KiB".')] = None,
+    patience: Annotated[
+        float, typer.Option(min=0.1, help="Factor for all limits of time; more on busy machines.")
+    ] = 1.0,
+    json: Annotated[Path | None, typer.Option(help="Write all results there.", dir_okay=False)] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the timeline there (PNG).", dir_okay=False)] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for logs; kept. Else kept only after failures.")] = None,
+    python: Annotated[str, typer.Option(help="ssh: how to call the Python there that has pccl.")] = "python3",
+) -> None:
+    """Try to break a run of pccl, and prove that every value, verdict and state was right all the same.
+
+    Exit status: 0 no violation, 1 violations, 2 the test could not be run.
+    """
+    from rich.console import Console
+
+    from pccl.stress import picture, report, screen, supervisor
+    from pccl.stress import scenario as scenarios
+    from pccl.stress.hosts import HostsError
+
+    if scenario == "list":
+        for name in scenarios.names():
+            typer.echo(f"{name:<14} {scenarios.load(name).title}")
+        return
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise _refused(picture.NEEDS)
+    try:
+        chosen, wanted = _chosen(scenario, minutes, peers, tensors, hosts)
+    except ValueError as wrong:
+        raise _refused(str(wrong)) from wrong
+    seed = supervisor.draw_seed() if seed is None else seed
+    options = {"seed": seed, "minutes": minutes, "peers": peers, "tensors": tensors}
+    options |= {"hosts": None if hosts == "local" else hosts, "patience": None if patience == 1.0 else patience}
+    repeat = report.command(scenario, options)
+    console = Console()
+    _print(console, f"{chosen.title}\n{repeat}")
+    folder = output or Path(tempfile.mkdtemp(prefix="pccl-stress-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = screen.choose(console)
+    settings = supervisor.Settings(seed, wanted, folder, patience, python)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        outcome = supervisor.Supervisor(chosen, settings, shown).run()
+    except (HostsError, RuntimeError) as failure:
+        raise _refused(f"{failure}; logs: {folder}") from failure
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        shown.close()
+    if json is not None:
+        json.write_text(json_module.dumps(report.as_json(outcome, repeat), indent=1) + "\n")
+    if plot is not None:
+        picture.write(outcome.timeline, f"{repeat}: {report.verdict(outcome)}", plot)
+    _tell(console, outcome)
+    if outcome.checkers.violations:
+        _print(console, f"again: {repeat}\nlogs: {folder}")
+        raise typer.Exit(1)
+    if output is None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _chosen(
+    name: str, minutes: float | None, peers: int | None, tensors: str | None, hosts: str
+) -> tuple[Scenario, Wanted]:
+    """The scenario with what the options change, and the hosts. Raises ValueError with a text for the user."""
+    from pccl.stress import hosts as stress_hosts
+    from pccl.stress import scenario as scenarios
+
+    chosen = scenarios.load(name)
+    chosen = replace(chosen, minutes=minutes or chosen.minutes, peers=peers or chosen.peers)
+    if tensors is not None:
+        sizes = tuple(scenarios.size(part.strip()) for part in tensors.split(","))
+        chosen = replace(chosen, work=replace(chosen.work, tensors=sizes))
+    return chosen, stress_hosts.parse(hosts)
+
+
+def _tell(console: Console, outcome: Outcome) -> None:
+    """The table of recovery times, all violations, the verdict."""
+    from pccl.stress import report
+
+    console.print(report.recovery_table(outcome))
+    for kind in outcome.unable:
+        _print(console, f"left out, these hosts cannot do it: {kind}")
+    for violation in outcome.checkers.violations:
+        _print(console, f"VIOLATION {violation}")
+    _print(console, report.verdict(outcome))
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _refused(text: str) -> typer.Exit:
+    typer.echo(f"pccl stress: {text}", err=True)
+    return typer.Exit(2)

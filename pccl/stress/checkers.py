@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: MIT
+"""What must not happen, over the workers' reports. Each checker is a small class; `Checkers` asks all of them.
+
+    exactness    a result is the sum of what its members gave, the input is as it was, the members are real
+    agreement    every peer that finished a step finished it with the same members: one verdict
+    parity       after a synchronisation all hold the state of the same step, and it is what the formula says
+    innocence    nobody is lost or expelled without a fault, and no operation fails for want of a master
+    leaks        descriptors, threads and memory of a peer do not grow
+    spin         waiting takes no processor time, neither within a step nor between two
+
+Must not know: processes, clocks. Times are seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pccl.fleet import Message
+from pccl.stress import values
+from pccl.stress.trial import Trial
+
+KEPT_STEPS = 2000
+WAIT_S = 2.0
+SPIN_SHARE = 0.25
+IDLE_SHARE = 0.05
+WARM_SAMPLES = 5
+LEAK_S = 30.0
+FDS_GROWTH = 3
+THREADS_GROWTH = 0
+RSS_GROWTH = 24 << 20
+RSS_SAMPLES = 30
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Something that must not happen. `peer` is None where it is everybody's."""
+
+    at_s: float
+    checker: str
+    peer: int | None
+    text: str
+
+    def __str__(self) -> str:
+        who = "" if self.peer is None else f"peer {self.peer}: "
+        return f"{self.at_s:.1f} s  {self.checker}: {who}{self.text}"
+
+
+class Checker(Protocol):
+    """One rule. Yields what is wrong with a report."""
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """A report of peer `number`."""
+
+
+@dataclass
+class Exactness:
+    """Every element is checked by the worker, the total and the members here."""
+
+    known: set[int] = field(default_factory=set)
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at steps and at the first report of each peer."""
+        if message["kind"] == "started":
+            self.known.add(number)
+        if message["kind"] != "step":
+            return
+        for fault in message["faults"]:
+            yield f"step {message['step']}: {fault}"
+        for index, tensor in enumerate(message["tensors"]):
+            where = f"step {message['step']}, tensor {index}"
+            members = tensor["members"]
+            if members is None:
+                continue
+            if number not in members:
+                yield f"{where}: its own contribution is missing from {members}"
+            if not self.known.issuperset(members):
+                yield f"{where}: {members} has peers that were never started"
+            if len(members) != tensor["world"]:
+                yield f"{where}: {members} took part, but the world size is {tensor['world']}"
+            total = values.total(members, message["step"], index, tensor["count"])
+            if tensor["total"] != total:
+                yield f"{where}: the elements add up to {tensor['total']:.0f}, not {total}"
+
+
+@dataclass
+class Agreement:
+    """The same members for the same tensor of the same step, whoever reports it."""
+
+    _seen: dict[int, tuple[int, list[tuple[list[int], int]]]] = field(default_factory=dict)
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at steps."""
+        if message["kind"] != "step":
+            return
+        step = message["step"]
+        own = [(tensor["members"], tensor["epoch"]) for tensor in message["tensors"]]
+        first, known = self._seen.setdefault(step, (number, own))
+        for index, (ours, theirs) in enumerate(zip(own, known, strict=True)):
+            if ours != theirs:
+                yield f"step {step}, tensor {index}: done with {ours[0]} in epoch {ours[1]}, by peer {first} with " + (
+                    f"{theirs[0]} in epoch {theirs[1]}"
+                )
+        while len(self._seen) > KEPT_STEPS:
+            del self._seen[next(iter(self._seen))]
+
+
+@dataclass
+class Parity:
+    """One state per revision, and revisions that never fall."""
+
+    _steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at synchronisations and at the end."""
+        if message["kind"] not in ("synced", "finished"):
+            return
+        revision, steps = message["revision"], message["steps"]
+        if not message.get("right", True):
+            yield f"the state of revision {revision} is not that of step {steps}"
+        first, known = self._steps.setdefault(revision, (number, steps))
+        if steps != known:
+            yield f"revision {revision} is step {steps} here, but step {known} for peer {first}"
+        while len(self._steps) > KEPT_STEPS:
+            del self._steps[next(iter(self._steps))]
+
+
+@dataclass
+class Innocence:
+    """`excuses` says whether a fault in progress, or one that has just ended, may cost a peer its membership."""
+
+    trials: list[Trial] = field(default_factory=list)
+    grace_s: float = 10.0
+    quiet_until_s: float = 0.0
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at losses and expulsions."""
+        if message["kind"] == "lost":
+            if not any(self._may_cost(trial, at_s) for trial in self.trials) and at_s > self.quiet_until_s:
+                yield f"an operation failed without a cause: {message['why']}"
+        elif message["kind"] == "expelled":
+            guilty = any(number in trial.victims and self._recent(trial, at_s) for trial in self.trials)
+            if not guilty and at_s > self.quiet_until_s:
+                yield f"it was expelled although nothing was done to it: {message['why']}"
+
+    def _may_cost(self, trial: Trial, at_s: float) -> bool:
+        return trial.fault.traits.lossy and self._recent(trial, at_s)
+
+    def _recent(self, trial: Trial, at_s: float) -> bool:
+        ended_s = trial.healed_s if trial.whole_s is None else trial.whole_s
+        return at_s >= trial.at_s and (ended_s is None or trial.whole_s is None or at_s <= ended_s + self.grace_s)
+
+
+@dataclass
+class _Usage:
+    """What one peer used after its warm-up, descriptors by world size, since they grow with the members. `over_s` says
+    since when it has used more."""
+
+    samples: int = 0
+    fds: dict[int, int] = field(default_factory=dict)
+    threads: int = 0
+    rss_bytes: int = 0
+    over_s: dict[str, float] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Leaks:
+    """Compares with the first samples after a warm-up. What is needed to get over a fault may take more for a while."""
+
+    _usage: dict[int, _Usage] = field(default_factory=dict)
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at synchronisations."""
+        if message["kind"] in ("joined", "expelled"):
+            self._usage[number] = _Usage()
+        if message["kind"] != "synced":
+            return
+        usage = self._usage.setdefault(number, _Usage())
+        usage.samples += 1
+        if usage.samples <= WARM_SAMPLES:
+            return
+        usage.threads = usage.threads or message["threads"]
+        if usage.samples <= RSS_SAMPLES:
+            usage.rss_bytes = max(usage.rss_bytes, message["rss_bytes"])
+        base = usage.fds.setdefault(message["world"], message["fds"])
+        for what, grown, limit in (
+            ("descriptors", message["fds"] - base, FDS_GROWTH),
+            ("threads", message["threads"] - usage.threads, THREADS_GROWTH),
+            ("bytes of memory", message["rss_bytes"] - usage.rss_bytes, RSS_GROWTH),
+        ):
+            if grown <= limit:
+                usage.over_s.pop(what, None)
+                continue
+            since_s = usage.over_s.setdefault(what, at_s)
+            if at_s - since_s > LEAK_S and what not in usage.told:
+                usage.told.add(what)
+                yield f"for {at_s - since_s:.0f} s now {grown} more {what} than after its warm-up"
+
+
+class Spin:
+    """A step that had to wait for seconds, and a peer that nobody asks for anything, sleep."""
+
+    def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
+        """Looks at steps and at the idle time before the end."""
+        if message["kind"] == "step":
+            wall_s = (message["end_ns"] - message["begin_ns"]) / 1e9
+            share = message["cpu_ns"] / 1e9 / wall_s if wall_s > 0 else 0.0
+            if wall_s > WAIT_S and share > SPIN_SHARE:
+                yield f"step {message['step']} took {wall_s:.1f} s and {share:.0%} of a processor"
+        elif message["kind"] == "idle" and message["cpu_s"] > IDLE_SHARE * message["wall_s"]:
+            yield f"idle for {message['wall_s']:.1f} s, it used {message['cpu_s']:.2f} s of processor time"
+
+
+class Checkers:
+    """All of them."""
+
+    def __init__(self, heartbeat_s: float) -> None:
+        self.innocence = Innocence(grace_s=2 * heartbeat_s)
+        self._checkers: dict[str, Checker] = {
+            "exactness": Exactness(),
+            "agreement": Agreement(),
+            "parity": Parity(),
+            "innocence": self.innocence,
+            "leaks": Leaks(),
+            "spin": Spin(),
+        }
+        self.violations: list[Violation] = []
+
+    def observe(self, at_s: float, number: int, message: Message) -> None:
+        """A report of a peer."""
+        for name, checker in self._checkers.items():
+            for text in checker.observe(at_s, number, message):
+                self.violations.append(Violation(at_s, name, number, text))
+
+    def add(self, at_s: float, checker: str, peer: int | None, text: str) -> None:
+        """Something that the supervisor itself has seen."""
+        self.violations.append(Violation(at_s, checker, peer, text))

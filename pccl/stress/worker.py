@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: MIT
+"""One peer under stress: `python -m pccl.stress.worker ORDERS`. A training loop that a user of pccl would write, with
+values that are known beforehand, and a line to the supervisor on which it reports all that it sees.
+
+`_train` is worth reading first. A step is one concurrent all_reduce per tensor, and one of the state's gradient. Every
+few steps all members prove that their states are equal, let newcomers in, and carry on. Whoever was expelled joins
+again, as the same process, with the state it had.
+
+Must not know: which faults there are, and what others make of its reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import pccl
+from pccl import retry
+from pccl.fleet import Line, Message
+from pccl.stress import values
+
+COMPANY_S = 0.05
+PAGE_BYTES = resource.getpagesize()
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the supervisor gives a worker on its way; `master` as this worker reaches it, sizes in bytes."""
+
+    number: int
+    master: str
+    advertise: str | None
+    tensors: list[int]
+    state: int
+    in_flight: int
+    steps_per_sync: int
+    pause_ms: float
+
+
+class Reporter:
+    """The line to the supervisor: reports from any thread, commands by a thread that ends us when the supervisor is
+    gone."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+        self.commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.comm: pccl.Communicator | None = None
+
+    def start(self) -> None:
+        """From now on commands are read."""
+        threading.Thread(target=self._read, name="stress-line", daemon=True).start()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """A report, with the time of now."""
+        with self._lock:
+            self._line.send(kind=kind, at_ns=time.monotonic_ns(), **fields)
+
+    def _read(self) -> None:
+        with contextlib.suppress(EOFError):
+            while True:
+                message = self._line.receive()
+                assert message is not None
+                if message["do"] == "explain":
+                    self._explain()
+                else:
+                    self.commands.put(message)
+        os._exit(1)
+
+    def _explain(self) -> None:
+        """What hangs, if anything does: stacks go to the log, what the control plane waits for to the supervisor."""
+        faulthandler.dump_traceback(sys.stderr)
+        comm = self.comm
+        try:
+            text = "no communicator" if comm is None else comm.explain()
+        except (pccl.PCCLError, queue.Empty) as failure:
+            text = f"{type(failure).__name__}: {failure}"
+        self.send("explained", text=text or "waits for nobody in the control plane")
+
+
+class Watched:
+    """A handle that tells when a peer was lost in its operation."""
+
+    def __init__(self, worker: Worker, index: int, handle: pccl.Handle) -> None:
+        self._worker = worker
+        self._index = index
+        self._handle = handle
+
+    def wait(self) -> pccl.ReduceInfo:
+        """As the handle's."""
+        try:
+            info = self._handle.wait()
+        except pccl.PeerLost as loss:
+            self._worker.lost(self._index, str(loss))
+            raise
+        self._worker.done(self._index, info)
+        return info
+
+
+class Worker:
+    """Buffers, the shared state, and the loop."""
+
+    def __init__(self, orders: Orders, reporter: Reporter) -> None:
+        self._orders = orders
+        self._reporter = reporter
+        self._sources = [values.tensor(index, size) for index, size in enumerate(orders.tensors)]
+        self._others = [np.empty_like(source) for source in self._sources]
+        self._gradient = np.zeros(orders.state // 8, np.int64)
+        self._weights = np.zeros(orders.state // 8, np.int64)
+        self._steps = np.zeros(1, np.int64)
+        tensors = {"weights": self._weights, "steps": self._steps}
+        self._state = pccl.SharedState([pccl.TensorInfo.from_numpy(array, name) for name, array in tensors.items()])
+        self._agreed = 0
+        self._retries = 0
+        self._infos: dict[int, pccl.ReduceInfo] = {}
+        self._leaving = self._finishing = False
+
+    # ------------------------------------------------------------ the life of a peer
+
+    def run(self) -> None:
+        """Until the supervisor says that it is over."""
+        over = False
+        while not over:
+            comm = pccl.Communicator(self._orders.master, advertise=self._orders.advertise)
+            try:
+                with comm:
+                    comm.connect()
+                    self._reporter.comm = comm
+                    self._reporter.send("joined", peer=_peer_id(comm), epoch=comm.epoch, world=comm.group_world_size)
+                    over = self._train(comm)
+                    if over and not self._leaving:
+                        self._wait_for_the_end(comm)
+            except pccl.Expelled as why:
+                self._reporter.send("expelled", why=str(why))
+            finally:
+                self._reporter.comm = None
+
+    def _train(self, comm: pccl.Communicator) -> bool:
+        """True when it is over, for all or for us."""
+        while True:
+            self._find_company(comm)
+            if self._leaving:
+                return True
+            self._synchronise(comm)
+            try:
+                for _ in range(self._orders.steps_per_sync):
+                    self._step(comm)
+                    self._obey()
+                    if self._leaving:
+                        return True
+                over = self._agree_to_finish(comm)
+            except pccl.TooFewPeers:
+                self._reporter.send("alone")
+                continue
+            if over:
+                self._synchronise(comm)
+                return True
+            if comm.are_peers_pending():
+                comm.update_topology()
+
+    def _find_company(self, comm: pccl.Communicator) -> None:
+        while comm.group_world_size < 2 and not self._leaving:
+            time.sleep(COMPANY_S)
+            comm.update_topology()
+            self._obey()
+
+    def _wait_for_the_end(self, comm: pccl.Communicator) -> None:
+        self._reporter.send("finished", revision=self._agreed, steps=int(self._steps[0]), **self._sample(comm))
+        while (command := self._reporter.commands.get())["do"] != "end":
+            if command["do"] == "idle":
+                begin, cpu = time.monotonic(), time.process_time()
+                with contextlib.suppress(queue.Empty):
+                    command = self._reporter.commands.get(timeout=command["seconds"])
+                self._reporter.send("idle", wall_s=time.monotonic() - begin, cpu_s=time.process_time() - cpu)
+                if command["do"] == "end":
+                    return
+
+    def _obey(self) -> None:
+        """Takes in what the supervisor said meanwhile."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self._reporter.commands.get_nowait()
+                self._leaving = self._leaving or command["do"] == "leave"
+                self._finishing = self._finishing or command["do"] == "finish"
+
+    # ------------------------------------------------------------ what it does together with others
+
+    def _step(self, comm: pccl.Communicator) -> None:
+        """One step, reported with what the ballots and the elements of its results say. Even steps reduce in place."""
+        step, in_place = int(self._steps[0]) + 1, int(self._steps[0]) % 2 == 1
+        results = self._sources if in_place else self._others
+        for index, source in enumerate(self._sources):
+            values.contribute(source, self._orders.number, step, index)
+        values.gradient(self._gradient, step)
+        self._infos.clear()
+        self._retries = 0
+        starts = [
+            partial(self._start, comm, index, source, result, pccl.ReduceOp.SUM)
+            for index, (source, result) in enumerate(zip(self._sources, results, strict=True))
+        ]
+        starts.append(partial(self._start, comm, len(starts), self._gradient, self._gradient, pccl.ReduceOp.AVG))
+        begin_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        retry.until_done(starts, self._orders.in_flight)
+        end_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns() - cpu_ns
+        faults = [] if in_place else self._spoilt(step)
+        tensors = [self._judge(index, result, step, faults) for index, result in enumerate(results)]
+        self._weights += self._gradient
+        self._steps += 1
+        self._state.revision = self._agreed + 1
+        self._reporter.send(
+            "step",
+            step=step,
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            cpu_ns=cpu_ns,
+            epoch=comm.epoch,
+            retries=self._retries,
+            tensors=tensors,
+            faults=faults,
+        )
+        time.sleep(self._orders.pause_ms / 1000)
+
+    def _start(self, comm: pccl.Communicator, index: int, source: Any, result: Any, op: pccl.ReduceOp) -> Watched:
+        return Watched(self, index, comm.all_reduce_async(source, result, op=op, tag=index))
+
+    def lost(self, index: int, why: str) -> None:
+        """A peer was lost in the operation of a tensor; it will be repeated."""
+        self._retries += 1
+        self._reporter.send("lost", tensor=index, why=why)
+
+    def done(self, index: int, info: pccl.ReduceInfo) -> None:
+        """The operation of a tensor succeeded."""
+        self._infos[index] = info
+
+    def _spoilt(self, step: int) -> list[str]:
+        """Inputs that an operation into another buffer must not have touched."""
+        return [
+            f"the input of tensor {index} has changed"
+            for index, source in enumerate(self._sources)
+            if not values.is_contribution(source, self._orders.number, step, index)
+        ]
+
+    def _judge(self, index: int, result: values.Array, step: int, faults: list[str]) -> dict[str, Any]:
+        """What a result says of itself: its members, world size, epoch, and the total of all elements."""
+        info = self._infos[index]
+        members = values.members(result)
+        if members is None:
+            faults.append(f"tensor {index} has a contribution twice, or none that is whole")
+        elif not values.is_sum(result, members, step, index):
+            faults.append(f"tensor {index} is not the sum of what {members} gave")
+        return {
+            "members": members,
+            "world": info.world_size,
+            "epoch": info.epoch,
+            "total": float(result.sum(dtype=np.float64)),
+            "count": len(result),
+        }
+
+    def _synchronise(self, comm: pccl.Communicator) -> None:
+        begin_ns = time.monotonic_ns()
+        info = comm.sync_shared_state(self._state)
+        end_ns = time.monotonic_ns()
+        self._agreed = info.revision
+        self._reporter.send(
+            "synced",
+            begin_ns=begin_ns,
+            end_ns=end_ns,
+            revision=info.revision,
+            world=info.world_size,
+            steps=int(self._steps[0]),
+            right=values.is_state(self._weights, int(self._steps[0])),
+            received_bytes=info.rx_bytes,
+            **self._sample(comm),
+        )
+
+    def _agree_to_finish(self, comm: pccl.Communicator) -> bool:
+        """True on all members once any of them was told to: a decision that is reduced cannot differ."""
+        wish = np.array([self._finishing], np.int32)
+        while True:
+            try:
+                comm.all_reduce(wish, op=pccl.ReduceOp.MAX)
+                return bool(wish[0])
+            except pccl.PeerLost as loss:
+                self.lost(-1, str(loss))
+
+    @staticmethod
+    def _sample(comm: pccl.Communicator) -> dict[str, int]:
+        """What must not grow."""
+        with open("/proc/self/statm") as statm:
+            resident = int(statm.read().split()[1])
+        return {
+            "epoch": comm.epoch,
+            "fds": len(os.listdir("/proc/self/fd")),
+            "threads": len(os.listdir("/proc/self/task")),
+            "rss_bytes": resident * PAGE_BYTES,
+        }
+
+
+def _peer_id(comm: pccl.Communicator) -> str:
+    """As the data plane greets with it."""
+    control = comm._control
+    assert control is not None
+    return control.peer.hex()
+
+
+def main() -> int:
+    """One worker on the line of stdin and stdout. Exit status 2: it met an error that nothing justifies."""
+    faulthandler.enable()
+    reporter = Reporter(Line.over_stdio())
+    worker = Worker(Orders(**json.loads(sys.argv[1])), reporter)
+    reporter.send("started", pid=os.getpid())
+    reporter.start()
+    try:
+        worker.run()
+    except pccl.PCCLError as failure:
+        reporter.send("failed", error=type(failure).__name__, text=str(failure))
+        faulthandler.dump_traceback(sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
