@@ -76,6 +76,8 @@ static void send_nowhere(struct pccl__inbox *inbox, const struct pccl__transfer 
 static void complete(struct pccl__inbox *inbox, struct pccl__transfer *transfer, pccl_status status) {
     DCHECK(transfer->state == PCCL__POSTED && !transfer->is_send);
     send_nowhere(inbox, transfer, NULL);
+    bool used = status == PCCL_OK || status == PCCL_MISMATCH; /* else the other side still keeps the go-ahead */
+    if ((transfer->flags & PCCL__TRANSFER_GO_AHEAD) && used && transfer->key.epoch == inbox->epoch) inbox->gos_ahead--;
     list_remove(&transfer->hash_link);
     transfer->state = PCCL__COMPLETED;
     transfer->status = status;
@@ -88,8 +90,12 @@ static void complete_mismatch(struct pccl__inbox *inbox, struct pccl__transfer *
     complete(inbox, transfer, PCCL_MISMATCH);
 }
 
+static bool waits_for_offer(const struct pccl__transfer *transfer, bool offered) {
+    return offered && !(transfer->flags & PCCL__TRANSFER_OFFER_SEEN) && transfer->key.epoch != 0;
+}
+
 static void complete_if_whole(struct pccl__inbox *inbox, struct pccl__transfer *transfer) {
-    bool offer_missing = (transfer->flags & PCCL__TRANSFER_OFFERED) && !(transfer->flags & PCCL__TRANSFER_OFFER_SEEN);
+    bool offer_missing = waits_for_offer(transfer, transfer->flags & PCCL__TRANSFER_OFFERED);
     if (transfer->moved == transfer->bytes && !offer_missing) complete(inbox, transfer, PCCL_OK);
 }
 
@@ -179,9 +185,14 @@ pccl_status pccl__inbox_post(struct pccl__inbox *inbox, struct pccl__transfer *t
         move_over(inbox, early, transfer);
     } else {
         /* Only large transfers and those outside epochs always wait for a GO; a small one without an offer is on its
-         * way or will be offered. */
-        *go = early || transfer->bytes > PCCL__EAGER_BYTES || transfer->key.epoch == 0;
+         * way or will be offered, and so will be a large one beyond what we may be ahead. */
+        bool counted = !early && transfer->key.epoch != 0;
+        *go = !counted || (transfer->bytes > PCCL__EAGER_BYTES && inbox->gos_ahead < PCCL__AHEAD_MAX);
         if (*go) transfer->flags |= PCCL__TRANSFER_GO;
+        if (*go && counted && transfer->key.epoch == inbox->epoch) {
+            transfer->flags |= PCCL__TRANSFER_GO_AHEAD;
+            inbox->gos_ahead++;
+        }
         if (early) transfer->flags |= PCCL__TRANSFER_OFFER_SEEN;
     }
     if (early) forget(inbox, early);
@@ -195,6 +206,7 @@ pccl_status pccl__inbox_offer(struct pccl__inbox *inbox, const struct pccl__key 
     if (stale(inbox, key)) return PCCL_OK;
     struct pccl__transfer *transfer = find_posted(inbox, key);
     if (!transfer) {
+        if (key->epoch == 0) return PCCL_OK; /* perhaps we gave up on it, and nothing would ever sweep it out */
         struct pccl__early *early = find_early(inbox, key);
         return early ? PCCL_OK : keep(inbox, key, stamp, bytes, &early);
     }
@@ -226,15 +238,16 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
     if (arrival->bytes > PCCL__TRANSFER_BYTES || arrival->offset > arrival->bytes ||
         arrival->payload_bytes > arrival->bytes - arrival->offset)
         return PCCL_PROTOCOL;
-    if (arrival->eager && (arrival->bytes > PCCL__EAGER_BYTES || arrival->payload_bytes != arrival->bytes))
+    if (arrival->eager &&
+        (arrival->bytes > PCCL__EAGER_BYTES || arrival->payload_bytes != arrival->bytes || arrival->key.epoch == 0))
         return PCCL_PROTOCOL;
     struct pccl__transfer *transfer = NULL;
     struct pccl__early *early = NULL;
     if (!stale(inbox, &arrival->key)) {
         transfer = find_posted(inbox, &arrival->key);
         if (transfer && !matches(transfer, &arrival->stamp, arrival->bytes)) {
-            bool offer_missing = arrival->offered && !(transfer->flags & PCCL__TRANSFER_OFFER_SEEN);
-            if (!offer_missing) complete_mismatch(inbox, transfer, &arrival->stamp); /* else the offer will */
+            if (!waits_for_offer(transfer, arrival->offered)) /* else the offer will */
+                complete_mismatch(inbox, transfer, &arrival->stamp);
             transfer = NULL;
         } else if (!transfer && arrival->eager) {
             pccl_status status = keep_arrival(inbox, arrival, &early);
@@ -317,6 +330,7 @@ void pccl__inbox_expect(struct pccl__inbox *inbox, uint64_t epoch) {
     CHECK(epoch >= inbox->epoch);
     inbox->epoch = epoch;
     inbox->discarded_count = 0; /* all of older epochs */
+    inbox->gos_ahead = 0;
     forget_stale(inbox);
 }
 

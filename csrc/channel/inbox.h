@@ -13,9 +13,15 @@
  *           PCCL__EAGER_BYTES in one frame and counts against the window; other data was asked for by GO and is never
  *           kept, so a large transfer comes in any number of frames, in any order
  *   OFFER   (key, stamp, bytes): a send that must wait. GO may cross it, and its data overtake it on another stripe: so
- *           data says that it was offered, and a receive completes only with its offer, lest a late one find no receive
- *   GO      (key, bytes): a receive is posted; post and offer below tell when to send one
- *   WINDOW  (released): the eager charge that the receiver has let go of, in all
+ *           data says that it was offered, and a receive completes only with its offer, lest a late one find no
+ * receive. Outside epochs neither holds: a receive there always sends GO, so an offer without one is forgotten GO (key,
+ * bytes): a receive is posted; post and offer below tell when to send one WINDOW  (released): the eager charge that the
+ * receiver has let go of, in all
+ *
+ * How much one side may be ahead of the other is bounded without breaking anything: eager arrivals by the window,
+ * offers that nobody answered and go-aheads that nobody used by PCCL__AHEAD_MAX of each per epoch. Who is further ahead
+ * keeps its offers to itself until some are answered, and leaves it to the other side to offer. As the other side may
+ * be one epoch behind, twice as many may be kept; who sends more than all that together breaks the rules.
  *
  * Each frame must be ended once: a transport that resends frames filters repetitions by a number of its own and drops
  * the landing of the repeated one. Both landings may be under way at once.
@@ -28,13 +34,18 @@
 #include "channel/channel.h"
 
 enum {
-    PCCL__BOX_BUCKETS = 256,
-    PCCL__BOX_ENTRIES = 64 * 1024, /* kept arrivals, offers or grants of one channel; more is PROTOCOL */
-    PCCL__EAGER_OVERHEAD = 64,     /* charged per eager frame, so that empty ones are bounded too */
-    /* In a receive's transfer.flags; lower bits are the transport's. */
+    PCCL__BOX_BUCKETS = 1024,
+    PCCL__AHEAD_MAX = 16 * 1024,
+    PCCL__EAGER_OVERHEAD = 64, /* charged per eager frame, so that empty ones are bounded too */
+    /* Kept arrivals and offers, or grants, of one channel; more is PROTOCOL. */
+    PCCL__BOX_ENTRIES = PCCL__EAGER_WINDOW / PCCL__EAGER_OVERHEAD + 2 * PCCL__AHEAD_MAX,
+    /* In transfer.flags; lower bits are the transport's. Of a receive: */
     PCCL__TRANSFER_GO = 1u << 30,         /* GO was sent */
     PCCL__TRANSFER_OFFER_SEEN = 1u << 29, /* its OFFER came */
-    PCCL__TRANSFER_OFFERED = 1u << 28     /* its data says that there is one */
+    PCCL__TRANSFER_OFFERED = 1u << 28,    /* its data says that there is one */
+    PCCL__TRANSFER_GO_AHEAD = 1u << 27,   /* GO was sent before any sign of the send */
+    /* Of a send: */
+    PCCL__TRANSFER_HELD = 1u << 26 /* it waits for its turn to be offered */
 };
 
 static inline uint32_t pccl__eager_charge(uint32_t payload_bytes) { return payload_bytes + PCCL__EAGER_OVERHEAD; }
@@ -50,6 +61,7 @@ struct pccl__inbox {
     uint64_t held_bytes;     /* in kept buffers, at most PCCL__EAGER_WINDOW */
     uint64_t released_bytes; /* for WINDOW frames; never falls */
     uint32_t kept_count;
+    uint32_t gos_ahead;                            /* of `epoch`: sent and not used, as far as we know */
     struct pccl__key discarded[PCCL__DISCARD_MAX]; /* operations of `epoch`: as good as stale */
     uint32_t discarded_count;
 };

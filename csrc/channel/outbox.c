@@ -29,6 +29,7 @@ void pccl__outbox_init(struct pccl__outbox *outbox, struct list *notices) {
         list_init(&outbox->grants[i]);
     }
     list_init(&outbox->all_grants);
+    list_init(&outbox->held);
 }
 
 static struct pccl__grant *find_grant(struct pccl__outbox *outbox, const struct pccl__key *key) {
@@ -47,6 +48,11 @@ static void forget(struct pccl__outbox *outbox, struct pccl__grant *grant) {
     free(grant);
 }
 
+/* Offers outside epochs are not kept by the other side. Older epochs' are swept out of there. */
+static bool counts(const struct pccl__outbox *outbox, const struct pccl__transfer *transfer) {
+    return transfer->key.epoch != 0 && transfer->key.epoch == outbox->epoch;
+}
+
 enum pccl__way pccl__outbox_post(struct pccl__outbox *outbox, struct pccl__transfer *transfer) {
     list_init(&transfer->hash_link);
     struct pccl__grant *grant = outbox->grants_count ? find_grant(outbox, &transfer->key) : NULL;
@@ -61,7 +67,22 @@ enum pccl__way pccl__outbox_post(struct pccl__outbox *outbox, struct pccl__trans
         return PCCL__WAY_EAGER;
     }
     list_push_back(bucket(outbox->waiting, &transfer->key), &transfer->hash_link);
+    if (!counts(outbox, transfer)) return PCCL__WAY_OFFER;
+    if (outbox->offers >= PCCL__AHEAD_MAX || !list_empty(&outbox->held)) {
+        transfer->flags |= PCCL__TRANSFER_HELD;
+        list_push_back(&outbox->held, &transfer->link);
+        return PCCL__WAY_HOLD;
+    }
+    outbox->offers++;
     return PCCL__WAY_OFFER;
+}
+
+struct pccl__transfer *pccl__outbox_next_offer(struct pccl__outbox *outbox) {
+    if (list_empty(&outbox->held) || outbox->offers >= PCCL__AHEAD_MAX) return NULL;
+    struct pccl__transfer *transfer = LIST_ENTRY(list_pop_front(&outbox->held), struct pccl__transfer, link);
+    transfer->flags &= ~(uint32_t)PCCL__TRANSFER_HELD;
+    if (counts(outbox, transfer)) outbox->offers++;
+    return transfer;
 }
 
 static pccl_status keep(struct pccl__outbox *outbox, const struct pccl__key *key, uint32_t bytes) {
@@ -94,6 +115,7 @@ pccl_status pccl__outbox_go(struct pccl__outbox *outbox, const struct pccl__key 
         struct pccl__transfer *waiting = LIST_ENTRY(node, struct pccl__transfer, hash_link);
         if (!pccl__key_equal(&waiting->key, key)) continue;
         list_remove(&waiting->hash_link);
+        if (counts(outbox, waiting) && !(waiting->flags & PCCL__TRANSFER_HELD)) outbox->offers--;
         *transfer = waiting;
         return PCCL_OK;
     }
@@ -120,6 +142,7 @@ void pccl__outbox_remove(struct pccl__outbox *outbox, struct pccl__transfer *tra
 void pccl__outbox_expect(struct pccl__outbox *outbox, uint64_t epoch) {
     CHECK(epoch >= outbox->epoch);
     outbox->epoch = epoch;
+    outbox->offers = 0;
     for (struct list *node = outbox->all_grants.next, *next; node != &outbox->all_grants; node = next) {
         next = node->next;
         struct pccl__grant *grant = LIST_ENTRY(node, struct pccl__grant, all_link);
@@ -128,6 +151,7 @@ void pccl__outbox_expect(struct pccl__outbox *outbox, uint64_t epoch) {
 }
 
 void pccl__outbox_clear(struct pccl__outbox *outbox) {
+    CHECK(list_empty(&outbox->held));
     while (!list_empty(&outbox->all_grants))
         forget(outbox, LIST_ENTRY(outbox->all_grants.next, struct pccl__grant, all_link));
     for (int i = 0; i < PCCL__BOX_BUCKETS; i++)

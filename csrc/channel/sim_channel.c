@@ -74,6 +74,7 @@ static void withdraw(struct sim_channel *channel, const struct pccl__transfer *t
 }
 
 static void fail_all(struct sim_channel *channel, pccl_status why) {
+    list_splice(&channel->sends, &channel->outbox.held);
     while (!list_empty(&channel->sends)) {
         struct pccl__transfer *transfer = LIST_ENTRY(channel->sends.next, struct pccl__transfer, link);
         withdraw(channel, transfer);
@@ -172,7 +173,12 @@ static pccl_status read_control(struct sim_channel *channel, struct frame *frame
         break;
     case FRAME_GO:
         status = pccl__outbox_go(&channel->outbox, &frame->head.key, frame->head.bytes, &transfer);
-        if (transfer) send_granted(channel, transfer, PCCL__WAY_OFFER);
+        if (!transfer) break;
+        if (transfer->flags & PCCL__TRANSFER_HELD) {
+            list_remove(&transfer->link);
+            list_push_back(&channel->sends, &transfer->link);
+        }
+        send_granted(channel, transfer, transfer->flags & PCCL__TRANSFER_HELD ? PCCL__WAY_GRANTED : PCCL__WAY_OFFER);
         break;
     case FRAME_WINDOW:
         status = pccl__outbox_release(&channel->outbox, frame->released_bytes);
@@ -229,6 +235,14 @@ static void read_arrived(struct sim_channel *channel) {
     if (status != PCCL_OK) become_broken(channel, status);
 }
 
+static void offer_held(struct sim_channel *channel) {
+    struct pccl__transfer *transfer;
+    while ((transfer = pccl__outbox_next_offer(&channel->outbox))) {
+        list_push_back(&channel->sends, &transfer->link);
+        emit_key(channel, FRAME_OFFER, transfer);
+    }
+}
+
 static void announce_window(struct sim_channel *channel) {
     if (channel->inbox.released_bytes - channel->announced_bytes < WINDOW_STEP) return;
     struct frame *frame = pccl__sim_frame_new(FRAME_WINDOW, 0);
@@ -260,9 +274,10 @@ static pccl_status sim_post_send(struct pccl__channel *base, struct pccl__transf
     transfer->is_send = true;
     transfer->state = PCCL__POSTED;
     transfer->moved = transfer->acknowledged = transfer->flags = 0;
-    list_push_back(&channel->sends, &transfer->link);
     base->ready = true;
-    switch (pccl__outbox_post(&channel->outbox, transfer)) {
+    enum pccl__way way = pccl__outbox_post(&channel->outbox, transfer);
+    if (way != PCCL__WAY_HOLD) list_push_back(&channel->sends, &transfer->link);
+    switch (way) {
     case PCCL__WAY_EAGER:
         pccl__sim_emit(channel, eager);
         send_complete(channel, transfer, PCCL_OK);
@@ -272,6 +287,8 @@ static pccl_status sim_post_send(struct pccl__channel *base, struct pccl__transf
         break;
     case PCCL__WAY_OFFER:
         emit_key(channel, FRAME_OFFER, transfer);
+        break;
+    case PCCL__WAY_HOLD:
         break;
     }
     if (eager) pccl__sim_frame_free(eager);
@@ -345,6 +362,7 @@ static void sim_progress(struct pccl__channel *base, uint64_t now_ns, struct pcc
         read_arrived(channel);
     }
     announce_window(channel);
+    offer_held(channel);
     list_splice(&done->transfers, &channel->completed);
     list_splice(&done->notices, &channel->notices);
     base->ready = !list_empty(&channel->arrived_data);

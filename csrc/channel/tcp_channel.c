@@ -3,7 +3,8 @@
  * tcp_channel.c - the table of operations that channel.h asks for.
  *
  * Life of a transfer. A send is copied into an eager frame (and has completed), or stands in `sending` until stripes
- * have taken all its pieces and then in `unacknowledged`, or first in `offered` until the other side's go-ahead. A
+ * have taken all its pieces and then in `unacknowledged`, or first in `offered` (before that perhaps held back by the
+ * outbox) until the other side's go-ahead. A
  * receive belongs to the inbox. Whoever completes goes to `completed`, which the next progress hands over.
  */
 #include "channel/tcp_channel.h"
@@ -46,6 +47,7 @@ void pccl__tcp_fail_all(struct tcp_channel *channel, pccl_status why) {
     pccl__tcp_frame_free_all(&channel->pool, &channel->control_sent);
     pccl__tcp_frame_free_all(&channel->pool, &channel->eager);
     pccl__tcp_frame_free_all(&channel->pool, &channel->resend);
+    fail_sends(channel, &channel->outbox.held, why);
     fail_sends(channel, &channel->offered, why);
     fail_sends(channel, &channel->sending, why);
     fail_sends(channel, &channel->unacknowledged, why);
@@ -87,6 +89,14 @@ static void take_transfer(struct tcp_channel *channel, struct pccl__transfer *tr
     channel->base.ready = true;
 }
 
+/* `frame` has the transfer's key, stamp and bytes. */
+static void offer(struct tcp_channel *channel, struct pccl__transfer *transfer, struct tcp_frame *frame) {
+    frame->header.kind = TCP_OFFER;
+    transfer->flags |= TCP_TRANSFER_OFFERED;
+    pccl__tcp_queue_control(channel, frame);
+    list_push_back(&channel->offered, &transfer->link);
+}
+
 static pccl_status post_send(struct pccl__channel *base, struct pccl__transfer *transfer) {
     struct tcp_channel *channel = tcp_channel_of(base);
     pccl_status status = postable(channel, transfer);
@@ -113,13 +123,30 @@ static pccl_status post_send(struct pccl__channel *base, struct pccl__transfer *
         list_push_back(&channel->sending, &transfer->link);
         break;
     case PCCL__WAY_OFFER:
-        frame->header.kind = TCP_OFFER;
-        transfer->flags |= TCP_TRANSFER_OFFERED;
-        pccl__tcp_queue_control(channel, frame);
-        list_push_back(&channel->offered, &transfer->link);
+        offer(channel, transfer, frame);
+        break;
+    case PCCL__WAY_HOLD:
+        pccl__tcp_frame_free(&channel->pool, frame);
         break;
     }
     return PCCL_OK;
+}
+
+/* Offers that were held back go when others were answered. */
+static void offer_held(struct tcp_channel *channel) {
+    struct pccl__transfer *transfer;
+    while ((transfer = pccl__outbox_next_offer(&channel->outbox))) {
+        struct tcp_frame *frame = pccl__tcp_frame_new(&channel->pool, TCP_OFFER, 0);
+        if (!frame) {
+            list_push_back(&channel->offered, &transfer->link); /* to end with the others */
+            pccl__tcp_break(channel, 0, "out of memory for an offer");
+            return;
+        }
+        frame->header.key = transfer->key;
+        frame->header.stamp = transfer->stamp;
+        frame->header.bytes = transfer->bytes;
+        offer(channel, transfer, frame);
+    }
 }
 
 static pccl_status post_recv(struct pccl__channel *base, struct pccl__transfer *transfer) {
@@ -224,6 +251,7 @@ static void move(struct tcp_channel *channel) {
         if (!stripe || !stripe->readable) continue;
         if (stripe->state == TCP_STRIPE_UP || stripe->state == TCP_STRIPE_ACCEPTED) pccl__tcp_stripe_read(stripe);
     }
+    if (!channel->base.broken) offer_held(channel);
     pccl__tcp_flush(channel);
 }
 

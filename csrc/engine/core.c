@@ -117,6 +117,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
         pccl__record_note(core, PCCL_RECORD_FETCH, status, &op->fetch_peer, op->text);
     heap_remove(&core->timers, &op->timer);
     core->open_calls--;
+    core->open_fetches -= op->is_fetch;
     core->ended_count++;
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);

@@ -67,6 +67,7 @@ struct pccl__core {
     uint64_t now_ns;
     uint64_t newest_epoch;
     uint32_t fetches;     /* so far; tells their keys apart */
+    uint32_t open_fetches;
     uint32_t open_calls;  /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
     struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */

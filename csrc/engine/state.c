@@ -17,7 +17,8 @@
 #include "base/status.h"
 #include "engine/core.h"
 
-enum { WISHES_MAX = 1024, UNSERVED_MAX = 16, OFFSET_BITS = 48 };
+/* FETCHES_MAX: each is a go-ahead that its donor keeps (inbox.h). */
+enum { WISHES_MAX = 1024, UNSERVED_MAX = 16, FETCHES_MAX = 4096, OFFSET_BITS = 48 };
 
 struct wish {
     struct list link;
@@ -253,11 +254,14 @@ pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_pee
                           (unsigned)PCCL__TRANSFER_BYTES);
     if (offset >> OFFSET_BITS)
         return pccl__fail(error, PCCL_INVALID, "offset %llu is too large", (unsigned long long)offset);
+    if (core->open_fetches >= FETCHES_MAX)
+        return pccl__fail(error, PCCL_INVALID, "more than %d fetches at once: wait for some", FETCHES_MAX);
     struct pccl__channel *channel = pccl__group_channel(&core->group, &peer);
     if (!channel || channel->broken) return pccl__fail(error, PCCL_PEER_LOST, "the donor is not a member of the group");
     struct pccl_operation *op = pccl__operation_new(core, &(pccl_call){.timeout_ms = timeout_ms});
     if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for a fetch");
     op->is_fetch = true;
+    core->open_fetches++;
     op->fetch_peer = peer;
     op->started_ns = op->progressed_ns = now_ns;
     op->fetch = (struct pccl__transfer){.key = {.tag = sync_id,

@@ -110,6 +110,82 @@ static void window_is_a_bound(void) {
     end();
 }
 
+/* Receives far ahead of their sends: beyond the bound no GO is sent, and the offer is answered. */
+static void go_aheads_are_bounded(void) {
+    begin();
+    pccl__inbox_expect(&inbox, 1);
+    pccl__outbox_expect(&outbox, 1);
+    enum { COUNT = PCCL__AHEAD_MAX + 10, BYTES = PCCL__EAGER_BYTES + 1 };
+    static struct pccl__transfer receives[COUNT];
+    static uint8_t memory[BYTES];
+    uint32_t gone = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        receives[i] = transfer_of(i, memory, BYTES);
+        gone += post(&receives[i]);
+    }
+    EXPECT(gone == PCCL__AHEAD_MAX && inbox.gos_ahead == PCCL__AHEAD_MAX);
+    bool go;
+    struct pccl__stamp stamp = {0};
+    EXPECT(pccl__inbox_offer(&inbox, &receives[COUNT - 1].key, &stamp, BYTES, &go) == PCCL_OK && go);
+    pccl__inbox_cancel(&inbox, &receives[0], PCCL_ABORTED);
+    EXPECT(inbox.gos_ahead == PCCL__AHEAD_MAX, "the other side still has it");
+    struct pccl__landing landing;
+    land(part(1, BYTES, 0, BYTES), &landing);
+    EXPECT(pccl__landing_end(&landing) == PCCL_OK && receives[1].status == PCCL_OK);
+    EXPECT(inbox.gos_ahead == PCCL__AHEAD_MAX - 1 && receives[1].state == PCCL__COMPLETED, "it was used");
+    pccl__inbox_expect(&inbox, 2);
+    EXPECT(inbox.gos_ahead == 0);
+    end();
+}
+
+/* The offers of one epoch are bounded at their sender; a GO may pick one out of those that wait for their turn. */
+static void offers_are_held_back(void) {
+    begin();
+    pccl__outbox_expect(&outbox, 1);
+    enum { COUNT = PCCL__AHEAD_MAX + 3, BYTES = PCCL__EAGER_BYTES + 1 };
+    static struct pccl__transfer sends[COUNT];
+    struct pccl__transfer outside = transfer_of(0, NULL, BYTES), *send;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sends[i] = transfer_of(i, NULL, BYTES);
+        enum pccl__way way = pccl__outbox_post(&outbox, &sends[i]);
+        EXPECT(way == (i < PCCL__AHEAD_MAX ? PCCL__WAY_OFFER : PCCL__WAY_HOLD));
+    }
+    outside.key.epoch = 0;
+    EXPECT(pccl__outbox_post(&outbox, &outside) == PCCL__WAY_OFFER, "no one keeps those");
+    EXPECT(!pccl__outbox_next_offer(&outbox));
+    EXPECT(pccl__outbox_go(&outbox, &sends[COUNT - 1].key, BYTES, &send) == PCCL_OK && send == &sends[COUNT - 1]);
+    EXPECT(send->flags & PCCL__TRANSFER_HELD);
+    list_remove(&send->link);
+    EXPECT(!pccl__outbox_next_offer(&outbox), "that made no room");
+    EXPECT(pccl__outbox_go(&outbox, &sends[5].key, BYTES, &send) == PCCL_OK && send == &sends[5]);
+    EXPECT(pccl__outbox_next_offer(&outbox) == &sends[COUNT - 3] && !pccl__outbox_next_offer(&outbox));
+    pccl__outbox_remove(&outbox, &sends[COUNT - 2]);
+    list_remove(&sends[COUNT - 2].link);
+    pccl__outbox_expect(&outbox, 2);
+    EXPECT(!pccl__outbox_next_offer(&outbox) && outbox.offers == 0);
+    end();
+}
+
+/* What is outside epochs is neither kept nor waited for: no epoch sweeps it out. */
+static void nothing_outside_epochs_is_kept(void) {
+    begin();
+    uint8_t memory[100] = {0};
+    struct pccl__transfer transfer = transfer_of(1, memory, 100);
+    transfer.key.epoch = 0;
+    struct pccl__stamp stamp = {0};
+    struct pccl__landing landing;
+    struct pccl__arrival early = eager(1, 100), late = part(1, 100, 0, 100);
+    early.key.epoch = late.key.epoch = 0;
+    late.offered = true;
+    bool go;
+    EXPECT(pccl__inbox_land(&inbox, &early, &landing) == PCCL_PROTOCOL, "no sound sender does that");
+    EXPECT(pccl__inbox_offer(&inbox, &transfer.key, &stamp, 100, &go) == PCCL_OK && !go && inbox.kept_count == 0);
+    EXPECT(post(&transfer), "and it is asked for nevertheless");
+    land(late, &landing);
+    EXPECT(pccl__landing_end(&landing) == PCCL_OK && taken() == &transfer && transfer.status == PCCL_OK);
+    end();
+}
+
 static void queues_are_bounded(void) {
     begin();
     struct pccl__stamp stamp = {0};
@@ -327,6 +403,9 @@ int main(void) {
     refuses_bad_headers();
     window_is_a_bound();
     queues_are_bounded();
+    go_aheads_are_bounded();
+    offers_are_held_back();
+    nothing_outside_epochs_is_kept();
     more_than_a_transfer_holds();
     post_moves_a_landing_over();
     cancel_sends_a_landing_nowhere();

@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/prng.h"
+#include "channel/inbox.h"
 #include "check.h"
 
 enum {
@@ -168,6 +169,28 @@ static void window_comes_back(struct pair *pair) {
         if (i % 16 == 0) pair_await_all(pair);
     }
     pair_await_all(pair);
+    pair_settle(pair);
+    expect_window(pair, 1);
+}
+
+/* One side is further ahead than the other keeps in mind: it waits, and nothing breaks. Whatever is received first. */
+static void far_ahead(struct pair *pair) {
+    enum { COUNT = OVERFULL + PCCL__EAGER_BYTES / PCCL__EAGER_OVERHEAD + PCCL__AHEAD_MAX + 1000 };
+    static struct pccl__key keys[COUNT];
+    bool backwards = prng_below(&pair->random, 2);
+    for (int i = 0; i < COUNT; i++) {
+        keys[i] = pair_key(pair, 1);
+        pair_send(pair, 0, keys[i], i < OVERFULL ? PCCL__EAGER_BYTES : 0);
+    }
+    pair_settle(pair);
+    uint32_t told = pair_count_notices(pair, 1, PCCL__NOTICE_ARRIVED);
+    EXPECT(told > PCCL__AHEAD_MAX && told < COUNT - 500, "told of %u of %d", told, COUNT);
+    for (int k = 0; k < COUNT; k++) {
+        int i = backwards ? COUNT - 1 - k : k;
+        pair_recv(pair, 1, keys[i], i < OVERFULL ? PCCL__EAGER_BYTES : 0);
+    }
+    pair_await_all(pair);
+    EXPECT(pair_count_notices(pair, 1, PCCL__NOTICE_ARRIVED) < COUNT);
     pair_settle(pair);
     expect_window(pair, 1);
 }
@@ -494,6 +517,7 @@ static const struct conform_case cases[] = {
     {"before_the_other_side_opens", before_the_other_side_opens, true, false},
     CASE(full_window_blocks_no_other),
     CASE(window_comes_back),
+    {"far_ahead", far_ahead, false, true},
     CASE(outside_epochs_nothing_is_early),
     CASE(arrived_is_told_once),
     CASE(wanted_is_told),

@@ -31,7 +31,7 @@ struct pair_driver {
     void *owner;                     /* the test program's */
 };
 
-enum { PAIR_NOTICES = 4096 };
+enum { PAIR_NOTICES = 24 * 1024 };
 
 struct parcel {
     struct pccl__transfer transfer;

@@ -81,6 +81,30 @@ static void test_link_lost(void) {
     cores_free(&c);
 }
 
+static void test_too_many(void) {
+    enum { MANY = 4096 };
+    static pccl_operation *op[MANY];
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    for (int i = 0; i < MANY; i++) op[i] = fetch(&c, 0, BYTES, target[0]);
+    pccl_operation *more;
+    EXPECT(pccl__core_fetch(c.core[0], 9, c.id[1], 0, 0, 1, target[0], 0, 0, &more, NULL) == PCCL_INVALID, "one more");
+    cores_run(&c, 1000);
+    uint32_t refused = 0;
+    for (int i = 0; i < MANY; i++) refused += op[i]->ended && op[i]->status == PCCL_INVALID;
+    EXPECT(refused >= MANY - 1024, "the donor lets only so many wait: %u", refused);
+    serve(&c);
+    cores_run(&c, 1000);
+    for (int i = 0; i < MANY; i++) {
+        EXPECT(op[i]->ended, "each is answered");
+        pccl__core_handle_free(op[i]);
+    }
+    more = fetch(&c, 0, BYTES, target[0]);
+    cores_run(&c, 1000);
+    expect_end(more, PCCL_OK, "there is room again");
+    cores_free(&c);
+}
+
 static void test_offsets(void) {
     struct cores c;
     cores_make(&c, 2, NULL);
@@ -94,6 +118,7 @@ int main(void) {
     test_refused();
     test_repeated();
     test_link_lost();
+    test_too_many();
     test_offsets();
     FINISH();
 }
