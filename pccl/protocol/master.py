@@ -92,6 +92,7 @@ class MasterProtocol:
         )
         self._tick_ms = max(1, self._limits.heartbeat_limit_ms // TICKS_PER_LIMIT)
         self._last_tick = 0
+        self._cut_off = False
         self._sweep_at: int | None = None
         self._sweep_since = 0
         self._handlers: dict[type, Callable[[Peer, Any, int], None]] = {
@@ -445,24 +446,37 @@ class MasterProtocol:
         self._last_tick = now
         if slept > self._limits.heartbeat_ms:
             # It was the master that was stopped: what the peers sent meanwhile has still to be read.
-            for entry in self._roster.peers.values():
-                entry.heard = now
-            for group in self._roster.groups.values():
-                if group.gathering is not None:
-                    group.gathering.since = now
+            self._forgive(now)
             return
-        limit = self._limits.heartbeat_limit_ms
+        cut_off, limit = self._is_cut_off(now), self._limits.heartbeat_limit_ms
         for entry in [it for it in self._roster.peers.values() if now - it.heard >= limit]:
             if entry.phase is not Phase.ACCEPTED:
                 self._forget(entry)
-            elif entry.id in self._roster.peers:
+            elif entry.id in self._roster.peers and not cut_off:
                 self._lose(entry, Event.LOST, f"was lost: no sign of life for {now - entry.heard} ms", now)
         for group in list(self._roster.groups.values()):
             gathering = group.gathering
-            if gathering is not None and now - gathering.since >= self._limits.report_limit_ms:
+            if gathering is not None and not cut_off and now - gathering.since >= self._limits.report_limit_ms:
                 for peer in [it for it in group.members if it not in gathering.reports]:
                     text = f"was expelled: it did not report its operations within {self._limits.report_limit_ms} ms"
                     self._lose(self._roster.peers[peer], Event.EXPELLED, text, now)
+
+    def _is_cut_off(self, now: int) -> bool:
+        """Whether nobody is heard, which says nothing about anybody: it is the master that is alone. Once the first is
+        heard again, the others get as long as ever."""
+        latest = max((entry.heard for entry in self._roster.peers.values()), default=now)
+        was, self._cut_off = self._cut_off, now - latest >= self._limits.heartbeat_limit_ms // 2
+        if was and not self._cut_off:
+            self._forgive(now)
+        return self._cut_off
+
+    def _forgive(self, now: int) -> None:
+        """All silence so far is nobody's fault but the master's."""
+        for entry in self._roster.peers.values():
+            entry.heard = now
+        for group in self._roster.groups.values():
+            if group.gathering is not None:
+                group.gathering.since = now
 
     # ------------------------------------------------------------------------------------------ consequences
 

@@ -89,6 +89,7 @@ def test_all_main_stories_are_there() -> None:
     assert [story.stem for story in STORIES] == [
         "answer_again",
         "call_mismatch",
+        "cut_off_master",
         "join",
         "leave",
         "link_down",
