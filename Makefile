@@ -5,7 +5,7 @@
 #   make test     C tests, then Python tests
 #   make sim      the simulator: SEED=n replays one run, SEEDS=n tries so many
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
-#   make stress   SIGKILL of peers and of the master under load; minutes
+#   make stress   peers, links and the master fail under load, in every scenario; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
 #   make bench    all_reduce beside Gloo, 2 and 4 peers
 PYTHON ?= python3
@@ -38,7 +38,8 @@ check: $(VENV)/installed-test $(VENV)/installed-dev
 	$(RUN)/python -m pytest tests/unit
 	$(RUN)/python -m tests.sim.run --seeds 50
 
-stress: $(VENV)/installed-core
+stress: $(VENV)/installed-stress
+	for scenario in churn partition master-loss flaky-links; do $(RUN)/pccl stress $$scenario || exit 1; done
 	$(RUN)/python stress/kill_one.py
 	$(RUN)/python stress/master_kill.py
 
