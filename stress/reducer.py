@@ -2,8 +2,8 @@
 """The peer that the stress scripts drive: it joins, all-reduces as told, checks every element, reports what it saw
 when.
 
-Contributions are whole numbers that differ per element, peer and step, small enough that float32 sums are exact: a
-wrong sum, a missing or doubled contribution, a chunk at the wrong place all show.
+Contributions are those of `pccl.stress.values`, as tensor 0 of a step: a wrong sum, a missing or doubled contribution,
+a chunk at the wrong place all show.
 """
 
 from __future__ import annotations
@@ -11,33 +11,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-
-import numpy as np
-from numpy.typing import NDArray
 
 import pccl
 from pccl.fleet import Line, Message, gather
+from pccl.stress import values
 
-PATTERN = 1009
-WEIGHTS = 7
 PROGRESS_OPERATIONS = 50
-
-
-def weight(serial: int) -> int:
-    """What a peer multiplies the pattern with."""
-    return serial % WEIGHTS + 1
 
 
 class Reducer:
     """Buffers of one size and a communicator."""
 
-    def __init__(self, line: Line, comm: pccl.Communicator, serial: int, count: int) -> None:
+    def __init__(self, line: Line, comm: pccl.Communicator, serial: int, size_bytes: int) -> None:
         self._line = line
         self._comm = comm
         self._serial = serial
-        self._source = np.empty(count, np.float32)
-        self._other = np.empty(count, np.float32)
+        self._source = values.tensor(0, size_bytes)
+        self._other = values.tensor(0, size_bytes)
         self._result = self._source
 
     def serve(self) -> None:
@@ -86,7 +76,7 @@ class Reducer:
         """Is the last result exactly the sum over `serials`, and the input, where it is another buffer, as it was?"""
         right = self._is_right(command["step"], command["serials"])
         if self._result is not self._source:
-            right = right and _equals(self._source, weight(self._serial), command["step"])
+            right = right and values.is_contribution(self._source, self._serial, command["step"], 0)
         self._line.send(right=right)
 
     def do_stream(self, command: Message) -> None:
@@ -101,29 +91,13 @@ class Reducer:
                 self._line.send(reached=step)
 
     def _fill(self, step: int) -> None:
-        for part, values in _parts(self._source, weight(self._serial), step):
-            part[:] = values
+        values.contribute(self._source, self._serial, step, 0)
 
     def _is_right(self, step: int, serials: list[int]) -> bool:
-        return _equals(self._result, sum(map(weight, serials)), step * len(serials))
-
-
-def _equals(values: NDArray[np.float32], factor: int, offset: int) -> bool:
-    return all(bool((part == wanted).all()) for part, wanted in _parts(values, factor, offset))
-
-
-def _parts(
-    values: NDArray[np.float32], factor: int, offset: int
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """The whole periods of `values` as rows, then the rest, each with what factor * pattern + offset puts there.
-
-    No copy of the whole: the kernel frees a killed process's memory before it closes its sockets, so the survivors
-    would notice its end the later the more it held.
-    """
-    row = np.arange(PATTERN, dtype=np.float32) * np.float32(factor) + np.float32(offset)
-    whole = len(values) // PATTERN * PATTERN
-    yield values[:whole].reshape(-1, PATTERN), row
-    yield values[whole:], row[: len(values) - whole]
+        took_part = values.members(self._result)
+        return took_part == sorted(serial % values.SLOTS for serial in serials) and values.is_sum(
+            self._result, serials, step, 0
+        )
 
 
 def main() -> int:
@@ -135,7 +109,7 @@ def main() -> int:
     options = parser.parse_args()
     line = Line.over_stdio()
     with pccl.Communicator(options.master) as comm:
-        reducer = Reducer(line, comm, options.serial, options.bytes // 4)
+        reducer = Reducer(line, comm, options.serial, options.bytes)
         line.send(ready=True)
         reducer.serve()
     return 0
