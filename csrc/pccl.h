@@ -232,8 +232,10 @@ typedef enum pccl_event_kind {
                                no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
     PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it */
     PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
-    PCCL_EVENT_REFUSED = 5  /* connections came that are not of this run; `token` says how many since the start. At most
+    PCCL_EVENT_REFUSED = 5, /* connections came that are not of this run; `token` says how many since the start. At most
                                one such event in ten seconds: for a log line */
+    PCCL_EVENT_UNSHARED = 6 /* a peer of this host is reached through TCP, since no memory can be shared with it: `text`
+                               says why. Once: for a log line */
 } pccl_event_kind;
 
 enum { PCCL_EVENT_RANKS = 8 };
@@ -355,8 +357,8 @@ typedef enum pccl_record_kind {
     PCCL_RECORD_LINK_UP = 5,   /* the first bytes came over a link to `peer` */
     PCCL_RECORD_LINK_DOWN = 6, /* it broke: `text` says why */
     PCCL_RECORD_FETCH = 7,     /* a pccl_state_fetch from `peer` failed */
-    PCCL_RECORD_LINK = 8       /* not an event: a link as it is now. `text` begins with the transport's name and a
-                                  colon; `started_ns` is when bytes last came, 0 for never */
+    PCCL_RECORD_LINK = 8       /* not an event: a link as it is now. `text` begins with what it goes through ("tcp",
+                                  "shm") and a colon; `started_ns` is when bytes last came, 0 for never */
 } pccl_record_kind;
 
 typedef struct pccl_record_wait {

@@ -90,6 +90,7 @@ class EngineOptions:
     operation_timeout_ms: int = 0
     stall_ms: int = 0
     checksum: int = 0
+    shared_memory: int = 0
 
 
 def status_phrase(status: int) -> str:
@@ -158,6 +159,7 @@ class Engine:
         raw.operation_timeout_ms = options.operation_timeout_ms
         raw.stall_ms = options.stall_ms
         raw.checksum = options.checksum
+        raw.shared_memory = options.shared_memory
         engine = ffi.new("pccl_engine **")
         error = ffi.new("pccl_error *")
         if lib.pccl_engine_new(raw, engine, error):

@@ -34,6 +34,7 @@ from pccl.state_transfer import synchronise
 from pccl.trace import dump
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
+_SHARED_MEMORY = {"auto": 0, "off": 1}
 _STRIPES_MAX = 64
 
 
@@ -49,7 +50,8 @@ class Communicator:
 
     `commit="each"`: every operation succeeds or fails alike on all survivors before it returns. "deferred": operations
     return when this peer is done, and `commit()` settles all since the last one at once. `preserve_input=False` lets an
-    in-place operation that fails destroy its input, for speed.
+    in-place operation that fails destroy its input, for speed. Peers of one host share memory where the system lets
+    them; `shm="off"` makes them use TCP like all others.
 
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers (at
     most `operation_timeout`); `operation_timeout` without any progress of an operation; `master_timeout` for a master
@@ -78,6 +80,7 @@ class Communicator:
         preserve_input: bool = True,
         min_world_size: int = 2,
         checksum: Literal["auto", "always", "never"] = "auto",
+        shm: Literal["auto", "off"] = "auto",
         connect_timeout: float = 60.0,
         link_timeout: float = 10.0,
         operation_timeout: float = 300.0,
@@ -90,6 +93,8 @@ class Communicator:
             raise InvalidArgument(f'commit is "each" or "deferred", not {commit!r}')
         if checksum not in _CHECKSUMS:
             raise InvalidArgument(f'checksum is "auto", "always" or "never", not {checksum!r}')
+        if shm not in _SHARED_MEMORY:
+            raise InvalidArgument(f'shm is "auto" or "off", not {shm!r}')
         if link_timeout > operation_timeout:
             raise InvalidArgument(
                 f"link_timeout ({link_timeout:g} s) must not be longer than operation_timeout "
@@ -105,6 +110,7 @@ class Communicator:
             stripes=whole("p2p_connection_pool_size", p2p_connection_pool_size, 0, _STRIPES_MAX),
             min_world_size=whole("min_world_size", min_world_size, 1, 2**32 - 1),
             checksum=_CHECKSUMS[checksum],
+            shared_memory=_SHARED_MEMORY[shm],
             connect_timeout_ms=milliseconds("connect_timeout", connect_timeout),
             link_timeout_ms=milliseconds("link_timeout", link_timeout),
             operation_timeout_ms=milliseconds("operation_timeout", operation_timeout),
@@ -214,6 +220,11 @@ class Communicator:
         if attribute == Attribute.LARGEST_PEER_GROUP_WORLD_SIZE:
             return self.largest_group_world_size
         raise InvalidArgument(f"{attribute!r} is no Attribute")
+
+    @property
+    def transports(self) -> dict[int, str]:
+        """What the links to other members go through, by rank: "shm" or "tcp". A link is made when it is first used."""
+        return {it.rank: it.transport for it in self._joined().trace("asked").links if it.heard_ns}
 
     def explain(self) -> str:
         """What this peer waits for in the control plane, and for whom; empty if for nothing."""

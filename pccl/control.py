@@ -77,6 +77,7 @@ class ControlOptions:
     stripes: int
     min_world_size: int
     checksum: int
+    shared_memory: int
     connect_timeout_ms: int
     link_timeout_ms: int
     operation_timeout_ms: int
@@ -370,6 +371,8 @@ class Control:
                 self._perform(stalled)
             elif event.kind == constants.PCCL_EVENT_REFUSED:
                 logger.warning("refused %d connections that are not of this run", event.token)
+            elif event.kind == constants.PCCL_EVENT_UNSHARED:
+                logger.warning("peers on this host are reached through TCP, not shared memory: %s", event.text)
 
     def _frozen(self, event: Event) -> list[PeerOutput]:
         assert self.engine is not None
@@ -446,6 +449,7 @@ class Control:
                     connect_timeout_ms=options.link_timeout_ms,
                     operation_timeout_ms=options.operation_timeout_ms,
                     checksum=options.checksum,
+                    shared_memory=options.shared_memory,
                 )
             )
         except PCCLError as failure:

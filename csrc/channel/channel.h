@@ -145,6 +145,7 @@ struct pccl__channel {
     uint64_t rtt_ns;      /* measured; 0 unknown */
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
+    const char *medium;        /* what its bytes go through: "tcp", "shm"; NULL before the first connection */
     struct list ready_link;    /* the owner's list of channels to run */
     bool noted_up, noted_down; /* the owner's: what it has noted of this link */
 };
@@ -169,8 +170,10 @@ struct pccl__transport_ops {
 struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
-    bool ready;       /* transport progress has something to do */
-    uint32_t looks;   /* links on which `look` may find something */
+    bool ready;           /* transport progress has something to do */
+    uint32_t looks;       /* links on which `look` may find something */
+    const char *unshared; /* why peers of this host are reached through the kernel though they need not; NULL */
+    int unshared_errno;
     uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */
 };
 

@@ -15,8 +15,8 @@ struct pccl__tcp_options {
     uint16_t listen_port;       /* 0: any */
     uint32_t stripes;           /* 0: by round trip */
     uint32_t connect_timeout_ms;
-    uint8_t checksum; /* as in pccl_options */
-    uint64_t host_id; /* frames to a peer with the same one do not leave the host */
+    uint8_t checksum;    /* as in pccl_options */
+    uint64_t host_id;    /* frames to a peer with the same one do not leave the host */
     bool no_sharing;     /* go through the kernel within a host, too */
     uint32_t ring_bytes; /* of shared memory per direction, a power of two; 0 chooses */
 };

@@ -105,6 +105,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     else
         pccl__tcp_socket_queue_little(stripe->fd);
     stripe->channel->up_count++;
+    stripe->channel->base.medium = stripe->medium.rings ? "shm" : "tcp";
     stripe->channel->base.doubted = false;
     stripe->channel->base.ready = true;
 }

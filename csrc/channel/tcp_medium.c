@@ -29,6 +29,11 @@ void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
 
 /* ---------------------------------------------------------------- agreeing */
 
+static void tell(struct tcp_transport *transport, const char *why, int error) {
+    transport->base.unshared = why;
+    transport->base.unshared_errno = error;
+}
+
 /* Names the connection that a segment is for. */
 static struct shm_token token_of(const struct tcp_stripe *stripe, uint64_t answering, uint64_t dialling) {
     struct shm_token token;
@@ -55,7 +60,11 @@ void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance,
     *process = *descriptor = 0;
     if (!channel->transport->sharing || !channel->base.same_host) return;
     struct shm_token token = token_of(stripe, channel->instance, caller_instance);
-    if (pccl__shm_segment_make(segment, &token, channel->transport->ring_bytes) != 0) return;
+    int error = pccl__shm_segment_make(segment, &token, channel->transport->ring_bytes);
+    if (error) {
+        tell(channel->transport, "cannot make memory to share", error);
+        return;
+    }
     *process = channel->transport->process;
     *descriptor = (uint32_t)segment->fd;
 }
@@ -65,7 +74,11 @@ void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instanc
     struct tcp_channel *channel = stripe->channel;
     if (process == 0 || !channel->transport->sharing || !channel->base.same_host) return;
     struct shm_token token = token_of(stripe, answering_instance, channel->instance);
-    if (pccl__shm_segment_open(&stripe->medium.segment, &token, process, descriptor) != 0) return;
+    int error = pccl__shm_segment_open(&stripe->medium.segment, &token, process, descriptor);
+    if (error) {
+        tell(channel->transport, "cannot open another peer's memory", error);
+        return;
+    }
     use_rings(stripe, 1);
     pccl__shm_segment_attach(&stripe->medium.segment);
 }

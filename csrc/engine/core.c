@@ -335,7 +335,8 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
 
 static void note_link(struct pccl__core *core, struct pccl__channel *channel) {
     if (channel->heard_ns && !channel->noted_up) {
-        pccl__record_note(core, PCCL_RECORD_LINK_UP, PCCL_OK, &channel->peer, channel->ops->name);
+        pccl__record_note(core, PCCL_RECORD_LINK_UP, PCCL_OK, &channel->peer,
+                          channel->medium ? channel->medium : channel->ops->name);
         channel->noted_up = true;
     }
     if (channel->broken && !channel->noted_down) {
@@ -399,11 +400,20 @@ static void tell_refused(struct pccl__core *core) {
     pccl__events_add(&core->events, &event);
 }
 
+static void tell_unshared(struct pccl__core *core) {
+    if (!core->transport->unshared || core->unshared_told) return;
+    pccl_event event = {.kind = PCCL_EVENT_UNSHARED, .reason = PCCL_SYSTEM};
+    snprintf(event.text, sizeof event.text, "%s: %s", core->transport->unshared,
+             strerror(core->transport->unshared_errno));
+    core->unshared_told = pccl__events_add(&core->events, &event);
+}
+
 void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) {
     core->now_ns = now_ns;
     for (int pass = 0; pass < PASSES_MAX && run_once(core); pass++) check_links(core);
     pccl__core_check_stalls(core);
     tell_refused(core);
+    tell_unshared(core);
 }
 
 uint64_t pccl__core_deadline(const struct pccl__core *core) {

@@ -73,6 +73,7 @@ struct pccl__core {
     struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */
     uint64_t stalls_checked_ns;
     uint64_t refused_told, next_refused_ns;
+    bool unshared_told;
     uint64_t early_abort; /* an epoch that others froze before we installed it */
     bool frozen;
     pccl_status halted; /* PCCL_OK: not */

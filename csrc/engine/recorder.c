@@ -194,8 +194,8 @@ static void read_links(const struct pccl__core *core, struct reader *reader, pcc
         record->rank = rank;
         record->at_ns = core->now_ns;
         record->started_ns = channel->heard_ns;
-        snprintf(record->text, sizeof record->text, "%s: %.*s", channel->ops->name, PCCL_RECORD_TEXT - 16,
-                 record->status == PCCL_OK ? "" : channel->error.message);
+        snprintf(record->text, sizeof record->text, "%s: %.*s", channel->medium ? channel->medium : channel->ops->name,
+                 PCCL_RECORD_TEXT - 16, record->status == PCCL_OK ? "" : channel->error.message);
     }
 }
 

@@ -15,7 +15,8 @@ from pccl.bench.metrics import Figures
 
 @dataclass(frozen=True)
 class Row:
-    """One contender at one size. `exact`: every rank's result was right to the last bit."""
+    """One contender at one size. `exact`: every rank's result was right to the last bit. `transport` is empty where the
+    contender does not tell."""
 
     op: str
     contender: str
@@ -25,6 +26,7 @@ class Row:
     in_place: bool
     commit: str
     exact: bool
+    transport: str
     figures: Figures
 
 
@@ -57,6 +59,7 @@ class TableReport:
     def begin(self, op: str, contenders: list[str]) -> None:
         """The heading."""
         heading = f"{op:>14} {'median us':>11} {'min us':>11} {'p99 us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
+        heading += f" {'via':>7}"
         for name in contenders[1:]:
             heading += f" {name + ' us':>12} {'ratio':>7}"
         self._write(heading)
@@ -65,7 +68,7 @@ class TableReport:
         """One line; a result that was not exact is called WRONG."""
         own = rows[0].figures
         line = f"{sizes.show(rows[0].bytes):>14} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
-        line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f}"
+        line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f} {rows[0].transport:>7}"
         for row in rows[1:]:
             line += f" {row.figures.median_us:12.1f} {row.figures.median_us / own.median_us:6.2f}x"
         wrong = [row.contender for row in rows if not row.exact]

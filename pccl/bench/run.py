@@ -26,7 +26,7 @@ WARM_UP = 5
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line may choose; `connections` per link, 0 lets pccl choose."""
+    """What the command line may choose; `connections` per link, 0 lets pccl choose; `transport` "auto" or "tcp"."""
 
     op: str
     peers: int
@@ -37,6 +37,7 @@ class Settings:
     commit: str
     rounds: int
     connections: int
+    transport: str
 
 
 def missing(versus: Sequence[str]) -> list[str]:
@@ -96,6 +97,7 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
             in_place=shape.in_place,
             commit=settings.commit,
             exact=exact[team.name] and _check(team, shape),
+            transport=team.ask(do="transport")[0]["transport"],
             figures=metrics.figures(shape.op, shape.peers, shape.actual_size, times[team.name]),
         )
         for team in teams

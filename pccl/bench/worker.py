@@ -77,6 +77,8 @@ def main() -> None:
             line.send(ready=True)
         elif command["do"] == "check":
             line.send(right=worker.check())
+        elif command["do"] == "transport":
+            line.send(transport=contender.transport)
         elif command["do"] == "measure":
             line.send(times_ns=worker.measure(command["iterations"]))
     contender.close()

@@ -24,6 +24,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Batches per size and contender.")] = 5,
     dtype: Annotated[DType, typer.Option(help="Element type.")] = "float32",
     connections: Annotated[int, typer.Option(min=0, help="pccl: TCP connections per link; 0 chooses.")] = 0,
+    transport: Annotated[Literal["auto", "tcp"], typer.Option(help="pccl: tcp does without shared memory.")] = "auto",
 ) -> None:
     """Time a collective between processes of this machine; check every result."""
     from pccl.bench import run as bench_run
@@ -40,7 +41,7 @@ def bench(
         typer.echo(line, err=True)
     if problems:
         raise typer.Exit(2)
-    settings = bench_run.Settings(op, peers, wanted, versus, dtype, in_place, commit, rounds, connections)
+    settings = bench_run.Settings(op, peers, wanted, versus, dtype, in_place, commit, rounds, connections, transport)
     report = JsonReport(typer.echo) if json else TableReport(typer.echo)
     try:
         exact = bench_run.run(settings, report)

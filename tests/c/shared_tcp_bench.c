@@ -149,7 +149,8 @@ static void bench_channel(uint32_t stripes, uint8_t *memory) {
     pccl_member members[2] = {{.id = {{1}}, .address = "127.0.0.1", .host_id = 1},
                               {.id = {{2}}, .address = "127.0.0.1", .host_id = 1}};
     for (int end = 0; end < 2; end++) {
-        struct pccl__tcp_options options = {.id = members[end].id, .stripes = stripes, .host_id = 1, .no_sharing = true};
+        struct pccl__tcp_options options = {
+            .id = members[end].id, .stripes = stripes, .host_id = 1, .no_sharing = true};
         pccl_error error;
         EXPECT(pccl__poll_new(&parties[end].poll) == PCCL_OK);
         EXPECT(pccl__tcp_transport_new(&options, parties[end].poll, &parties[end].transport, &error) == PCCL_OK);

@@ -96,6 +96,7 @@ def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pyt
         ({"p2p_connection_pool_size": 65}, "p2p_connection_pool_size must be"),
         ({"commit": "sometimes"}, 'commit is "each" or "deferred"'),
         ({"checksum": "maybe"}, "checksum is"),
+        ({"shm": "always"}, 'shm is "auto" or "off"'),
         ({"interface": "lo,,"}, "empty"),
         ({"advertise": "a:b:c"}, "brackets"),
     ],

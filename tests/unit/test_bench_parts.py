@@ -97,7 +97,7 @@ def rows() -> list[Row]:
     own = metrics.figures("all_reduce", 2, 4096, [1000, 2000, 3000])
     other = metrics.figures("all_reduce", 2, 4096, [5000, 6000, 7000])
     return [
-        Row("all_reduce", name, 2, 4096, "float32", True, "each", exact, figures)
+        Row("all_reduce", name, 2, 4096, "float32", True, "each", exact, "shm" if name == "pccl" else "", figures)
         for name, exact, figures in (("pccl", True, own), ("gloo", False, other))
     ]
 
@@ -109,6 +109,7 @@ def test_the_table_shows_ratios_and_what_was_wrong() -> None:
     report.rows(rows())
     assert lines[0].split()[:3] == ["all_reduce", "median", "us"]
     assert lines[1].split()[:2] == ["4K", "2.0"]
+    assert lines[1][: lines[0].index("via") + 3].split()[-1] == "shm"
     assert lines[1].split()[-4:] == ["6.0", "3.00x", "WRONG:", "gloo"]
 
 

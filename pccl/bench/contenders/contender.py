@@ -36,6 +36,11 @@ class Contender(ABC):
         """What the others need to find this process (JSON); None where nothing is needed."""
         return None
 
+    @property
+    def transport(self) -> str:
+        """What the bytes go through, once some have: "shm", "tcp"; empty where the library does not tell."""
+        return ""
+
     @abstractmethod
     def meet(self, offers: list[Any]) -> None:
         """Connects to the others; `offers` in rank order. Blocks until all are there."""

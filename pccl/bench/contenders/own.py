@@ -24,6 +24,7 @@ class Own(Contender):
             seat.master,
             p2p_connection_pool_size=seat.settings["connections"],
             commit=seat.settings["commit"],
+            shm="off" if seat.settings["transport"] == "tcp" else "auto",
         )
 
     def meet(self, offers: list[Any]) -> None:
@@ -35,6 +36,11 @@ class Own(Contender):
     def rank(self) -> int:
         """The rank in the group: the order of admission, whatever the seat."""
         return self._comm.rank
+
+    @property
+    def transport(self) -> str:
+        """Of all links; two joined by a plus sign if they differ."""
+        return "+".join(sorted(set(self._comm.transports.values())))
 
     def bind(self, work: Work) -> Callable[[], object]:
         """The public calls, as a user writes them."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Peers of one host share memory, unless they may not; a SIGKILL leaves the others going and nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pccl
+from pccl.fleet import Line
+from tests.process.harness import Run, join
+
+pytestmark = pytest.mark.process
+
+COUNT = 1 << 20
+ENOUGH_KILLS = 3
+
+
+def mappings() -> int:
+    """Shared segments that this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("/memfd:pccl")
+
+
+def named_segments() -> set[str]:
+    """What lies in the folder of named shared memory, of whomever."""
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def reducing(line: Line, address: str) -> None:
+    """Reduces until two peers are left; all of `COUNT` elements must be the number of members."""
+    with join(address, 2 + ENOUGH_KILLS) as comm:
+        line.send(kind="ready", rank=comm.rank)
+        size = 0
+        while size != 2:
+            data = np.ones(COUNT, np.float32)
+            try:
+                size = comm.all_reduce(data, op=pccl.ReduceOp.SUM).world_size
+            except pccl.PeerLost:
+                assert (data == 1).all()
+                continue
+            assert (data == size).all()
+            line.send(kind="sum", size=size)
+        line.send(kind="left", via=list(comm.transports.values()), mappings=mappings())
+        comm.barrier()
+    line.send(kind="closed", mappings=mappings())
+
+
+def test_a_killed_peer_leaves_nobody_stuck_and_nothing_behind(tmp_path: Path) -> None:
+    before = named_segments()
+    with Run(tmp_path) as run:
+        peers = [run.peer(reducing) for _ in range(2 + ENOUGH_KILLS)]
+        for peer in peers:
+            run.expect(peer, "ready")
+        for victim in range(ENOUGH_KILLS):
+            size = len(peers) - victim
+            while run.next_of(peers[-1], "sum")["size"] != size:
+                pass
+            peers[victim].kill()
+        for peer in peers[ENOUGH_KILLS:]:
+            left = run.next_of(peer, "left")
+            assert left["via"] == ["shm"]
+            assert left["mappings"] == 1, "one link is left"
+            assert run.expect(peer, "closed")["mappings"] == 0
+            assert run.ended(peer) == 0
+    assert named_segments() <= before
+
+
+def telling(line: Line, address: str, choice: str) -> None:
+    """Reduces once and tells through what."""
+    with join(address, 2, shm=choice) as comm:
+        data = np.arange(1000.0)
+        comm.all_reduce(data)
+        assert (data == 2 * np.arange(1000.0)).all()
+        line.send(kind="told", via=list(comm.transports.values()), mappings=mappings())
+        comm.barrier()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "via"), [("auto", "auto", "shm"), ("off", "auto", "tcp"), ("off", "off", "tcp")]
+)
+def test_memory_is_shared_when_both_want_to(tmp_path: Path, one: str, other: str, via: str) -> None:
+    with Run(tmp_path) as run:
+        peers = [run.peer(telling, one), run.peer(telling, other)]
+        for peer in peers:
+            told = run.expect(peer, "told")
+            assert (told["via"], told["mappings"]) == ([via], int(via == "shm"))
+        assert [run.ended(peer) for peer in peers] == [0, 0]
