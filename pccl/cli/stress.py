@@ -46,6 +46,7 @@ def stress(
     """
     from rich.console import Console
 
+    from pccl.board import print_line
     from pccl.stress import picture, report, screen, supervisor
     from pccl.stress import scenario as scenarios
     from pccl.stress.hosts import HostsError
@@ -65,7 +66,7 @@ def stress(
     options |= {"hosts": None if hosts == "local" else hosts, "patience": None if patience == 1.0 else patience}
     repeat = report.command(scenario, options)
     console = Console()
-    _print(console, f"{chosen.title}\n{repeat}")
+    print_line(console, f"{chosen.title}\n{repeat}")
     folder = output or Path(tempfile.mkdtemp(prefix="pccl-stress-"))
     folder.mkdir(parents=True, exist_ok=True)
     shown = screen.choose(console)
@@ -85,7 +86,7 @@ def stress(
         picture.write(outcome.timeline, f"{repeat}: {report.verdict(outcome)}", plot)
     _tell(console, outcome)
     if outcome.checkers.violations:
-        _print(console, f"again: {repeat}\nlogs: {folder}")
+        print_line(console, f"again: {repeat}\nlogs: {folder}")
         raise typer.Exit(1)
     if output is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,18 +109,15 @@ def _chosen(
 
 def _tell(console: Console, outcome: Outcome) -> None:
     """The table of recovery times, all violations, the verdict."""
+    from pccl.board import print_line
     from pccl.stress import report
 
     console.print(report.recovery_table(outcome))
     for kind in outcome.unable:
-        _print(console, f"left out, these hosts cannot do it: {kind}")
+        print_line(console, f"left out, these hosts cannot do it: {kind}")
     for violation in outcome.checkers.violations:
-        _print(console, f"VIOLATION {violation}")
-    _print(console, report.verdict(outcome))
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"VIOLATION {violation}")
+    print_line(console, report.verdict(outcome))
 
 
 def _refused(text: str) -> typer.Exit:

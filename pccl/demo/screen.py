@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.panel import Panel
+from rich.console import Console
 from rich.table import Table
 
+from pccl.board import Board, event, print_line
 from pccl.demo.story import PeerState, Story
 
-EVENTS_SHOWN = 14
 COLUMNS = ("peer", "status", "rank", "epoch", "round", "loss", "sent", "received", "state")
 COLOURS = {"killed": "red", "training": "green", "finished": "cyan", "left": "cyan"}
 
@@ -37,22 +35,13 @@ class LiveScreen:
     """A table that stays in place, the last events under it."""
 
     def __init__(self, console: Console) -> None:
-        self._events: list[str] = []
-        self._live = Live(console=console, refresh_per_second=8)
-        self._live.start()
-
-    def say(self, at_s: float, text: str) -> None:
-        """Adds a line to the events."""
-        self._events.append(f"{at_s:6.1f} s  {text}")
+        self._board = Board(console)
+        self.say = self._board.say
+        self.close = self._board.close
 
     def show(self, story: Story) -> None:
         """Renews the table."""
-        events = Panel("\n".join(self._events[-EVENTS_SHOWN:]) or " ", title="events", title_align="left")
-        self._live.update(Group(table(story), events))
-
-    def close(self) -> None:
-        """Leaves the last state standing."""
-        self._live.stop()
+        self._board.show(table(story))
 
 
 class PlainScreen:
@@ -64,7 +53,7 @@ class PlainScreen:
 
     def say(self, at_s: float, text: str) -> None:
         """Prints the event."""
-        self._print(f"{at_s:6.1f} s  {text}")
+        print_line(self._console, event(at_s, text))
 
     def show(self, story: Story) -> None:
         """Prints a line whenever all peers have finished another cycle."""
@@ -77,16 +66,14 @@ class PlainScreen:
             loss = sum(peer.loss or 0.0 for peer in training) / len(training)
             sent = max(peer.tx_bytes for peer in training) / 1e6
             first = training[0]
-            self._print(
+            print_line(
+                self._console,
                 f"          round {round_:3d}: {len(training)} peers, epoch {first.epoch}, loss {loss:.4f}, "
-                f"{sent:.1f} MB sent by each, state {first.digest}"
+                f"{sent:.1f} MB sent by each, state {first.digest}",
             )
 
     def close(self) -> None:
         """Nothing to put back."""
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def choose(console: Console) -> Screen:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pccl.board import print_line
 from pccl.demo import chart, screen
 from pccl.demo.story import Action, Kill, Script, Step, Story
 from pccl.fleet import Child, Fleet, Master, Message
@@ -133,7 +134,7 @@ class Demo:
         return 1 if faults else 0
 
     def _print(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        print_line(self._console, text)
 
     def _say(self, text: str) -> None:
         self._screen.say(self._elapsed_s(), text)

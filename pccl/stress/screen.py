@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.panel import Panel
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from pccl.board import Board, event, print_line
 from pccl.stress.director import Director, Peer
 from pccl.stress.timeline import Timeline
 
-EVENTS_SHOWN = 14
 GONE_SHOWN = 3
 PULSE_S = 15.0
 COLUMNS = ("peer", "status", "epoch", "members", "step", "steps here", "lost", "memory")
@@ -41,22 +38,13 @@ class LiveScreen:
     """A table that stays in place, the last events under it."""
 
     def __init__(self, console: Console) -> None:
-        self._events: list[str] = []
-        self._live = Live(console=console, refresh_per_second=4)
-        self._live.start()
-
-    def say(self, at_s: float, text: str) -> None:
-        """Adds a line to the events."""
-        self._events = [*self._events, f"{at_s:6.1f} s  {text}"][-EVENTS_SHOWN:]
+        self._board = Board(console)
+        self.say = self._board.say
+        self.close = self._board.close
 
     def show(self, at_s: float, director: Director, timeline: Timeline) -> None:
         """Renews the table."""
-        events = Panel(Text("\n".join(self._events) or " "), title="events", title_align="left")
-        self._live.update(Group(table(at_s, director, timeline), events))
-
-    def close(self) -> None:
-        """Leaves the last state standing."""
-        self._live.stop()
+        self._board.show(table(at_s, director, timeline))
 
 
 class PlainScreen:
@@ -68,19 +56,16 @@ class PlainScreen:
 
     def say(self, at_s: float, text: str) -> None:
         """Prints the event."""
-        self._print(f"{at_s:6.1f} s  {text}")
+        print_line(self._console, event(at_s, text))
 
     def show(self, at_s: float, director: Director, timeline: Timeline) -> None:
         """Prints a line now and then."""
         if at_s >= self._next_s:
             self._next_s = at_s + PULSE_S
-            self._print(f"{at_s:6.1f} s  {summary(director, timeline)}")
+            self.say(at_s, summary(director, timeline))
 
     def close(self) -> None:
         """Nothing to put back."""
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def choose(console: Console) -> Screen:
