@@ -142,6 +142,7 @@ class PeerProtocol:
         self._beat_at = 0
         self._timer_at = 0
         self._call = OpenCall(joint_timeout_ms)
+        self._halted: Halt | None = None
         self._report: Report | None = None
         self._suspects: dict[PeerId, Suspect] = {}
         self._stalls: dict[OperationName, Stalled] = {}
@@ -208,6 +209,8 @@ class PeerProtocol:
         INVALID, unless that one is abandoned. After the joint timeout it is withdrawn: rejected with TIMEOUT, or
         answered, if it was complete."""
         name = CALL_NAMES[kind]
+        if self._halted is not None:  # the user may not have met the reason yet
+            return [Reject(call, self._halted.status, f"{name}: {self._halted.text}")]
         if self._phase is not Phase.MEMBER:
             return [Reject(call, Status.CLOSED, f"{name}: the communicator is {self._phase.value}")]
         if pending and kind is not VoteKind.ARE_PEERS_PENDING:
@@ -492,7 +495,8 @@ class PeerProtocol:
             return []
         vote = self._call.vote
         self._phase = Phase.HALTED
-        out: list[PeerOutput] = [Halt(status, text)]
+        self._halted = Halt(status, text)
+        out: list[PeerOutput] = [self._halted]
         if vote is not None and vote.kind == VoteKind.SYNC_SHARED_STATE:
             out += self._sync.ended(int(status), now)
         return out + self._call.end(status, text)

@@ -410,6 +410,14 @@ def test_an_expelled_peer_ends_all_its_calls() -> None:
     assert (reject.call, reject.status) == (3, Status.EXPELLED)
 
 
+def test_a_call_after_the_end_says_why_it_ended() -> None:
+    """Its user may not have met the reason yet: who was stopped for long finds out by its next joint call."""
+    peer = _member()
+    peer.received(ExpelledNotice("silent"), 0)
+    (reject,) = peer.vote(PENDING, 3, b"", 0, 0)
+    assert reject == Reject(3, Status.EXPELLED, "are_peers_pending: this peer was removed from the run: silent")
+
+
 def test_leaving_says_goodbye_and_ends_all() -> None:
     peer = _member()
     peer.vote(PENDING, 3, b"", 0, 0)
