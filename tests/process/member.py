@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""The peer process of fault tests: does what its test says, one command at a time, and reports what it saw.
+
+It knows nothing of the faults that are done to it. Every result is checked where it arises; a wrong one fails the test
+with this process's traceback. See `Team` for the other side.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+import pccl
+from pccl.fleet import Line
+from pccl.stress import values
+from tests.process.harness import gather
+from tests.process.workload import COLLECTIVES, Work
+
+IDLE_S = 0.25
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def serving(line: Line, address: str, number: str, options: str) -> None:
+    """Until it is told to stop, or its test is over. `options` is a dict of the Communicator's, as text."""
+    member = Member(line, address, int(number), eval(options, {}))
+    while True:
+        try:
+            command = line.receive()
+        except EOFError:
+            return
+        assert command is not None
+        getattr(member, "do_" + command.pop("kind"))(**command)
+
+
+class Member:
+    """A communicator, a number that no other member ever has, and a state to share."""
+
+    def __init__(self, line: Line, address: str, number: int, options: dict[str, Any]) -> None:
+        self._line = line
+        self._address = address
+        self._number = number
+        self._options = options
+        self._comm = pccl.Communicator(address, **options)
+        self._pending: list[tuple[pccl.Handle, Work]] = []
+        self._state = np.zeros(1 << 18, np.int64)
+        self._shared = pccl.SharedState([pccl.TensorInfo.from_numpy(self._state, "state")])
+        line.send(kind="up")
+
+    # ------------------------------------------------------------ life
+
+    def do_connect(self, peers: int) -> None:
+        """Becomes one of so many members; reports what it failed with otherwise."""
+        self._line.send(kind="connecting")
+        try:
+            self._comm.connect()
+            gather(self._comm, peers)
+        except pccl.PCCLError as failure:
+            self._failed(failure)
+        else:
+            control = self._comm._control
+            assert control is not None
+            self._line.send(kind="connected", id=control.peer.hex(), epoch=self._comm.epoch)
+
+    def do_admit(self, peers: int) -> None:
+        """Lets newcomers in until there are so many."""
+        gather(self._comm, peers)
+        self._line.send(kind="admitted", epoch=self._comm.epoch)
+
+    def do_rejoin(self, peers: int) -> None:
+        """A new life for one that was expelled."""
+        self._comm.close()
+        self._comm = pccl.Communicator(self._address, **self._options)
+        self.do_connect(peers)
+
+    def do_leave(self) -> None:
+        self._comm.close()
+        self._line.send(kind="left")
+
+    def do_arm(self, how: str) -> None:
+        """SIGUSR1 makes it end: by "close" in good order, or by "exit" without any."""
+
+        def end(signal_number: int, frame: object) -> None:
+            if how == "close":
+                self._comm.close()
+            os._exit(0)
+
+        signal.signal(signal.SIGUSR1, end)
+        self._line.send(kind="armed")
+
+    # ------------------------------------------------------------ work
+
+    def do_run(self, collective: str, step: int, elements: int, in_place: bool) -> None:
+        """Calls until it succeeds. Reports `outcome`: the epochs that the attempts were lost in, and the result."""
+        lost: list[str] = []
+        while True:
+            epoch = self._comm.epoch
+            work = COLLECTIVES[collective](self._comm, self._number, step, elements, in_place)
+            before = work.digest()
+            try:
+                info = work.call()
+            except pccl.PeerLost as loss:
+                assert work.digest() == before, "the input did not survive"
+                lost.append(str(loss))
+            except pccl.InvalidArgument:
+                assert self._comm.epoch != epoch  # its arrays were made for a group that is no more
+            except pccl.PCCLError as failure:
+                assert work.digest() == before, "the input did not survive"
+                self._failed(failure)
+                return
+            else:
+                self._line.send(
+                    kind="outcome", lost=lost, members=work.members(), world_size=info.world_size, epoch=info.epoch
+                )
+                return
+
+    def do_stream(self, steps: int) -> None:
+        """So many small all_reduces, each of which must succeed at once, in one epoch."""
+        for step in range(steps):
+            work = COLLECTIVES["all_reduce"](self._comm, self._number, step, 1000, True)
+            work.call()
+            work.members()
+        self._line.send(kind="streamed", epoch=self._comm.epoch)
+
+    def do_round(self) -> None:
+        """A step as users write it: a small all_reduce until it succeeds, then newcomers are let in."""
+        lost = 0
+        while True:
+            work = COLLECTIVES["all_reduce"](self._comm, self._number, 1, 1000, True)
+            try:
+                info = work.call()
+                break
+            except pccl.PeerLost:
+                lost += 1
+        members = work.members()
+        if self._comm.are_peers_pending():
+            self._comm.update_topology()
+        self._line.send(kind="round", lost=lost, members=members, world_size=info.world_size)
+
+    def do_vote(self) -> None:
+        """One joint call without effect."""
+        self._line.send(kind="voting")
+        try:
+            pending = self._comm.are_peers_pending()
+        except pccl.PCCLError as failure:
+            self._failed(failure)
+        else:
+            self._line.send(kind="voted", pending=pending, world_size=self._comm.group_world_size)
+
+    def do_prepare(self, revision: int) -> None:
+        """Sets the state to what it is after so many steps, or to nonsense for -1."""
+        if revision >= 0:
+            values.gradient(self._state, 0)
+            self._state[:] = self._state * revision + revision * (revision + 1) // 2
+        else:
+            self._state[:] = 7
+        self._shared.revision = max(revision, 0)
+        self._line.send(kind="prepared")
+
+    def do_sync(self) -> None:
+        """Reports `synced` with the revision, after a check that the state is the one of that revision."""
+        self._line.send(kind="syncing")
+        try:
+            info = self._comm.sync_shared_state(self._shared)
+        except pccl.PCCLError as failure:
+            self._failed(failure)
+        else:
+            assert values.is_state(self._state, self._shared.revision), "the state is not that of its revision"
+            self._line.send(
+                kind="synced", revision=self._shared.revision, rx=info.rx_bytes, digest=self._shared.hexdigest()
+            )
+
+    # ------------------------------------------------------------ what it takes
+
+    def do_footprint(self) -> None:
+        """Descriptors, threads, resident bytes, and the share of a core that it uses while it has nothing to do."""
+        gc.collect()
+        begun, used = time.monotonic(), time.process_time()
+        message = self._line.receive(timeout_s=IDLE_S)
+        assert message is None, message
+        cpu = (time.process_time() - used) / (time.monotonic() - begun)
+        with open("/proc/self/statm") as statm:
+            rss = int(statm.read().split()[1]) * PAGE_BYTES
+        fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        self._line.send(kind="footprint", fds=fds, threads=threads, rss=rss, cpu=cpu)
+
+    def _failed(self, failure: pccl.PCCLError) -> None:
+        self._line.send(kind="error", error=type(failure).__name__, text=str(failure))

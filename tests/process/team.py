@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""Members of one run, each behind relays of its own: one for what others dial, one for its way to the master.
+
+A test says what all shall do, and lets a fault happen when exactly so many bytes have moved between them. Afterwards
+`works` and `back_to` say whether the run is as good as new.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pccl
+from pccl.fleet import Child
+from pccl.stress.relay import DIALLER_ID, Link, Relay
+from tests.process.harness import Run
+from tests.process.member import serving
+from tests.process.workload import FORMS
+
+SMALL = 1000
+LARGE = 1 << 19
+"""Elements: what doubling is used for, and what the ring is used for."""
+
+RSS_BYTES = 64 << 20
+IDLE_CPU = 0.5
+PATIENCE = 40
+"""How often a footprint is taken until it is as it was."""
+
+RELAY_HOST = "127.0.0.2"
+PORTS = range(12_000, 30_000)
+"""Not those that systems choose for connections: a peer and its relay need the same one at two addresses."""
+
+HAS_SHM = "shm" in inspect.signature(pccl.Communicator.__init__).parameters
+
+
+@dataclass
+class Member:
+    """A process, what it is called by, and the relays around it."""
+
+    number: int
+    child: Child
+    data: Link
+    control: Link
+    id: str = ""
+
+
+@dataclass
+class Outcome:
+    """Of one operation, the same for all survivors: whose contributions are in the result (all survivors', where it
+    does not tell). How many attempts failed before, at most, and what was told then."""
+
+    members: list[int]
+    lost: int
+    texts: list[str]
+
+
+class Team:
+    """A run of `peers` members, gathered when the `with` block begins. Leaving it kills all."""
+
+    def __init__(
+        self, folder: Path, peers: int, *, journal: bool = False, master: Sequence[str] = (), **options: Any
+    ) -> None:
+        """`master` are options of `pccl master`, `options` those of each Communicator."""
+        self.run = Run(folder, journal=journal, options=master)
+        self.data, self.control = Relay(), Relay()
+        self.members: dict[int, Member] = {}
+        self._peers = peers
+        self._options = {**({"shm": "off"} if HAS_SHM else {}), **options}
+        self._steps = self._numbers = 0
+
+    def __enter__(self) -> Team:
+        self.run.__enter__()
+        self.recruit(self._peers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run.__exit__(kind, error, trace)
+        self.data.close()
+        self.control.close()
+
+    @property
+    def all(self) -> list[Member]:
+        """Who is believed to be there."""
+        return list(self.members.values())
+
+    def others(self, *without: Member) -> list[Member]:
+        return [member for member in self.all if member not in without]
+
+    # ------------------------------------------------------------ members come and go
+
+    def start(self) -> Member:
+        """A process that has not connected yet and is not among `members`."""
+        port = free_port()
+        control = self.control.link(self.run.master.address)
+        data = self.data.link(f"127.0.0.1:{port}", f"{RELAY_HOST}:{port}", DIALLER_ID)
+        self._numbers += 1
+        options = {"advertise": data.address, **self._options}
+        child = self.run.peer(serving, str(self._numbers), repr(options), address=control.address)
+        member = Member(self._numbers, child, data, control)
+        self.run.expect(child, "up")
+        return member
+
+    def recruit(self, count: int = 1) -> None:
+        """Starts so many and waits until all are in."""
+        self.let_in([self.start() for _ in range(count)])
+
+    def let_in(self, newcomers: list[Member], how: str = "connect") -> None:
+        """Makes these members, however they come ("rejoin" after an expulsion)."""
+        present, peers = self.all, len(self.members) + len(newcomers)
+        self.tell(newcomers, how, peers=peers)
+        for member in newcomers:
+            self.run.next_of(member.child, "connecting")
+        self.tell(present, "admit", peers=peers)
+        for member in newcomers:
+            member.id = self.run.expect(member.child, "connected")["id"]
+            self.members[member.number] = member
+        self.answers("admitted", present)
+
+    def gone(self, member: Member) -> None:
+        """It is no member any more, nor believed to be."""
+        del self.members[member.number]
+
+    # ------------------------------------------------------------ what they do
+
+    def tell(self, members: Iterable[Member], kind: str, **fields: Any) -> None:
+        for member in members:
+            member.child.tell(kind=kind, **fields)
+
+    def answers(self, kind: str, members: Iterable[Member]) -> list[dict[str, Any]]:
+        return [self.run.expect(member.child, kind) for member in members]
+
+    def begin(self, collective: str, elements: int, in_place: bool, members: Iterable[Member] | None = None) -> None:
+        """Lets these, or all, start one operation. They call until they succeed."""
+        members = self.all if members is None else list(members)
+        self._steps += 1
+        fields = {"collective": collective, "step": self._steps, "elements": elements, "in_place": in_place}
+        self.tell(members, "run", **fields)
+
+    def outcomes(self, survivors: Iterable[Member] | None = None) -> Outcome:
+        """Waits for the results of `begin` and asserts that these, or all, agree on them."""
+        survivors = self.all if survivors is None else list(survivors)
+        results = [self.run.expect(member.child, "outcome") for member in survivors]
+        assert len({(it["world_size"], it["epoch"]) for it in results}) == 1, f"survivors disagree: {results}"
+        named = [it["members"] for it in results if it["members"] is not None]
+        assert all(it == named[0] for it in named), f"different results: {results}"
+        members = named[0] if named else sorted(member.number for member in survivors)
+        worst = max(results, key=lambda it: len(it["lost"]))  # who had not called yet has nothing to lose
+        return Outcome(members, len(worst["lost"]), worst["lost"])
+
+    def settle(self) -> None:
+        """Operations until one succeeds at once, which all that are left have to take part in: an operation may have
+        succeeded just before a failure, and a broken link is noticed by who uses it."""
+        for _ in range(PATIENCE):
+            self.begin("all_reduce", SMALL, True)
+            outcome = self.outcomes()
+            if outcome.lost == 0 and outcome.members == sorted(self.members):
+                return
+        raise AssertionError(f"after {PATIENCE} operations: {outcome}")
+
+    def works(self) -> None:
+        """Every collective of all members is exact at the first call."""
+        for collective, in_place in FORMS:
+            self.begin(collective, SMALL, in_place)
+            outcome = self.outcomes()
+            assert outcome.lost == 0, f"{collective} failed: {outcome.texts}"
+            if collective != "broadcast":
+                assert outcome.members == sorted(self.members), f"{collective} of {outcome.members}"
+
+    # ------------------------------------------------------------ traffic
+
+    def traffic(self, collective: str, elements: int, in_place: bool) -> int:
+        """How many bytes an undisturbed operation moves between all members, roughly: acknowledgements vary."""
+        before = self.data.total_bytes()
+        self.begin(collective, elements, in_place)
+        self.outcomes()
+        return self.data.total_bytes() - before
+
+    def links_of(self, member: Member) -> list[tuple[Link, str | None]]:
+        """What the data of a member pass through: its own link, and its connections (by name) through the others'."""
+        return [(member.data, None), *((other.data, member.id) for other in self.all if other is not member)]
+
+    # ------------------------------------------------------------ what they take
+
+    def footprint(self, members: Iterable[Member]) -> list[dict[str, Any]]:
+        members = list(members)
+        self.tell(members, "footprint")
+        return self.answers("footprint", members)
+
+    def back_to(self, before: list[dict[str, Any]], members: Iterable[Member]) -> None:
+        """Asserts that the members use no more than before, and nothing of the processor while idle. What they let go
+        of takes a moment to be gone."""
+        members = list(members)
+        for _ in range(PATIENCE):
+            now = self.footprint(members)
+            worse = [
+                (then, it)
+                for then, it in zip(before, now, strict=True)
+                if it["fds"] > then["fds"]
+                or it["threads"] > then["threads"]
+                or it["rss"] > then["rss"] + RSS_BYTES
+                or it["cpu"] > IDLE_CPU
+            ]
+            if not worse:
+                return
+        raise AssertionError(f"(before, now) of those that take more: {worse}")
+
+
+def free_port() -> int:
+    """A port that nobody has, here or at the relays' address."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        try:
+            for host in ("127.0.0.1", RELAY_HOST):
+                with socket.socket() as probe:
+                    probe.bind((host, port))
+        except OSError:
+            continue
+        return port

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Failures during recovery: the moment a survivor reports the first loss to the master, something else breaks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.process.faults import FAULTS, long
+from tests.process.harness import LIMIT_S
+from tests.process.team import LARGE, SMALL, Team
+from tests.process.workload import FORMS
+
+pytestmark = pytest.mark.process
+
+MASTER = ("--heartbeat-timeout", "3")
+
+
+SHORT = [("kill", SMALL), ("kill", LARGE), ("pause", SMALL), ("cut_off", LARGE), ("reset", LARGE)]
+CASES = [(fault, elements) for fault in FAULTS for elements in (SMALL, LARGE) if not FAULTS[fault].armed]
+
+
+@pytest.mark.parametrize(("fault", "elements"), [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
+def test_a_second_failure_before_the_verdict(tmp_path: Path, fault: str, elements: int) -> None:
+    second_fault = FAULTS[fault]
+    collective, in_place = FORMS[list(FAULTS).index(fault) % len(FORMS)]
+    with Team(tmp_path, 4, master=MASTER) as team:
+        team.works()
+        first, second, *others = team.all
+        survivors = others if second_fault.gone else [second, *others]
+        whole = team.traffic(collective, elements, in_place)
+        before = team.footprint(survivors)
+
+        def strike() -> None:
+            others[0].control.at("up", 1, lambda: second_fault.strike(team, second))
+            first.child.kill()
+
+        team.data.at(max(1, whole // 2), strike)
+        team.begin(collective, elements, in_place)
+        team.outcomes(survivors)
+        team.gone(first)
+        if second_fault.gone:
+            team.gone(second)
+        if second_fault.heal is not None:
+            second_fault.heal(team, second)
+        team.settle()
+        team.works()
+        team.back_to(before, survivors)
+
+
+@pytest.mark.parametrize("elements", [SMALL, LARGE])
+def test_the_master_dies_before_its_verdict(tmp_path: Path, elements: int) -> None:
+    with Team(tmp_path, 3, journal=True, master=MASTER) as team:
+        team.works()
+        victim, *survivors = team.all
+        whole = team.traffic("all_reduce", elements, True)
+
+        killed = threading.Event()
+
+        def kill_master() -> None:
+            team.run.master.kill()
+            killed.set()
+
+        def strike() -> None:
+            survivors[0].control.at("up", 1, kill_master)
+            victim.child.kill()
+
+        team.data.at(whole // 2, strike)
+        team.begin("all_reduce", elements, True)
+        assert killed.wait(LIMIT_S)
+        team.run.master.start()
+        team.outcomes(survivors)
+        team.gone(victim)
+        team.recruit()
+        team.works()
