@@ -150,7 +150,7 @@ class MasterProtocol:
             self._roster.send(peer, WhoAreYou())
         elif not isinstance(message, LEGAL[entry.phase]):
             self._fault(peer, f"{type(message).__name__} from a peer that is {entry.phase.value}", now)
-        elif not entry.known and not isinstance(message, Leave):
+        elif not entry.known and (entry.usurped or not isinstance(message, Leave)):
             entry.heard = now
             self._roster.send(peer, WhoAreYou())
         else:
@@ -255,12 +255,14 @@ class MasterProtocol:
         if entry is None:
             entry = self._roster.peers[peer] = Peer(peer, hello.secret, hello.group, Phase.GREETED, heard=now)
         elif entry.secret != hello.secret:
+            # The router hears that one now, whatever it says next under this id. The peer itself comes back.
+            entry.known, entry.usurped = False, True
             self._roster.send(peer, Refused(PROTOCOL_VERSION, Status.INVALID, f"peer id {peer.hex()} is taken"))
             return
         elif entry.group != hello.group:
             self._fault(peer, f"group {hello.group} instead of {entry.group}", now)
             return
-        entry.heard, entry.known = now, True
+        entry.heard, entry.known, entry.usurped = now, True, False
         if entry.phase is Phase.ACCEPTED:
             self._hello_again(entry, hello, now)
         else:
@@ -360,7 +362,7 @@ class MasterProtocol:
         if entry is None or entry.group != accuser.group or entry.phase is not Phase.ACCEPTED or entry is accuser:
             return
         text = f"rank {group.rank(accuser.id)} reports: {message.text}"
-        accusation = Accusation(accuser.id, message.epoch, text, link=message.reason != Status.TIMEOUT)
+        accusation = Accusation(accuser.id, message.epoch, text, link=message.reason == Status.PEER_LOST)
         nonce = self._draw() | 1
         if not self._suspicions.accuse(suspect, accusation, nonce, now):
             return

@@ -247,8 +247,11 @@ class PeerProtocol:
 
     def engine_suspect(self, epoch: int, peer: PeerId, reason: int, text: str, now: int) -> list[PeerOutput]:
         """PCCL_EVENT_SUSPECT."""
-        if self._phase is not Phase.MEMBER or epoch != self.epoch or peer in self._suspects:
+        if self._phase is not Phase.MEMBER or epoch != self.epoch:
             return []
+        told = self._suspects.get(peer)
+        if told is not None and (told.reason == Status.PEER_LOST or reason != Status.PEER_LOST):
+            return []  # but a link that was only doubted may break afterwards
         self._suspects[peer] = Suspect(epoch, peer, reason, clip(text))
         return [Tell(self._suspects[peer])]
 
@@ -387,10 +390,11 @@ class PeerProtocol:
             opening, self._run_secret = bool(self._run_secret), message.run_secret
             return [] if opening else [OpenDataPlane(message.run_secret)]
         self._call.said_again(now)
+        # Suspicions first: the report may be the last one that is waited for.
         out = self._say(
             self._endpoint,
-            self._report,
             *self._suspects.values(),
+            self._report,
             self._call.unanswered,
             *self._stalls.values(),
         )

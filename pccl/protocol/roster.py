@@ -73,8 +73,8 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
 @dataclass(slots=True)
 class Peer:
     """One peer as the master sees it. `known` is False until its Hello came over the present connection; `returning`:
-    the master restarted and has not seen it since. `heard` is when it last spoke (ms). `withdrew` says which joint call
-    it gave up and when, until it makes the next one."""
+    the master restarted and has not seen it since; `usurped`: another process came under its id since. `heard` is when
+    it last spoke (ms). `withdrew` says which joint call it gave up and when, until it makes the next one."""
 
     id: PeerId
     secret: bytes
@@ -83,6 +83,7 @@ class Peer:
     heard: int
     known: bool = True
     returning: bool = False
+    usurped: bool = False
     member: Member | None = None
     answered: Answer | None = None
     withdrew: tuple[VoteKind, int] | None = None

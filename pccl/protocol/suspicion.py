@@ -42,8 +42,9 @@ class Suspicions:
     def accuse(self, suspect: PeerId, accusation: Accusation, nonce: int, now: int) -> bool:
         """Opens or extends a case. True if it is news: then probe at once, with `nonce`."""
         case = self._cases.setdefault(suspect, _Case(nonce, now))
-        if any(it.accuser == accusation.accuser and it.epoch == accusation.epoch for it in case.accusations):
-            return False
+        for it in case.accusations:
+            if (it.accuser, it.epoch) == (accusation.accuser, accusation.epoch) and it.link >= accusation.link:
+                return False
         case.accusations.append(accusation)
         case.nonce, case.next_probe = nonce, now + self._limits.probe_ms
         return True

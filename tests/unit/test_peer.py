@@ -332,7 +332,7 @@ def test_everything_without_an_answer_is_said_again_after_a_welcome() -> None:
     assert peer.disconnected(1) == []
     assert "waiting for the master to come back" in peer.explain()
     assert peer.reconnected(2) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
-    assert _told(peer.received(_welcome(), 3)) == [Register("10.0.0.2", 2, 2), *report, *suspect, *vote, *stalled]
+    assert _told(peer.received(_welcome(), 3)) == [Register("10.0.0.2", 2, 2), *suspect, *report, *vote, *stalled]
     assert isinstance(suspect[0], Suspect)
 
 
