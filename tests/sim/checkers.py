@@ -3,8 +3,8 @@
 
 What for: a violation is a text; the world stops at the first one. Must not know: how the cores work inside.
 
-The one idea: checkers look only at what users and engines see (installed views, outcomes of operations, answers) and at
-the journal, so they hold for any implementation of the cores.
+The one idea: checkers look only at what users and engines see (installed views, outcomes of operations, answers), at
+what is said to the master, and at the journal, so they hold for any implementation of the cores.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from pccl.errors import Status
-from pccl.messages import View
-from pccl.protocol.types import Change, Event, Record, VoteKind
+from pccl.messages import Message, ProbeReply, Report, StateAgreed, StateOffer, Suspect, View, Vote, decode
+from pccl.protocol import journal
+from pccl.protocol.types import NOBODY, Answer, Change, Event, GroupView, Past, Record, VoteKind
+from tests.sim.content import Content
 from tests.sim.dataplane import Key, PeerId
-from tests.sim.program import FRESH, Content
+from tests.sim.election import Choice, choose
 
 Outcome = tuple[int, tuple[PeerId, ...]]
 
@@ -25,13 +27,20 @@ class Checkers:
 
     def __init__(self) -> None:
         self.violations: list[str] = []
+        self._past = Past()
         self._views: dict[int, tuple[Any, ...]] = {}
         self._installed: dict[PeerId, int] = {}
         self._outcomes: dict[Key, dict[PeerId, Outcome]] = {}
+        self._settled: dict[tuple[int, tuple[int, int]], tuple[bool, PeerId]] = {}
         self._states: dict[tuple[int, int], bytes] = {}
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
         self._disturbed: dict[int, bool] = {}
-        self._admitted: dict[PeerId, int] = {}
+        self._votes: dict[PeerId, Vote] = {}
+        self._ghosts: dict[tuple[PeerId, int], list[PeerId]] = {}
+        self._choices: dict[int, Choice] = {}
+        self._agreements: dict[int, tuple[int, bytes]] = {}
+        self._removed: dict[PeerId, bool] = {}
+        self._probed: dict[PeerId, bool] = {}
 
     def fail(self, text: str) -> None:
         self.violations.append(text)
@@ -39,6 +48,8 @@ class Checkers:
     def disturbed(self, group: int) -> None:
         """A fault of a member (or of a link between members) of `group`: its current epoch may now end."""
         self._disturbed[group] = True
+
+    # ------------------------------------------------------------------------------------------ views and operations
 
     def one_membership_per_epoch(self, peer: PeerId, view: View) -> None:
         """Whoever installs an epoch installs the same members, ring and verdicts; a peer's epochs rise (G9 rests on
@@ -64,6 +75,21 @@ class Checkers:
         if peer not in members:
             self.fail(f"peer {peer.hex()[:8]} succeeded in epoch {epoch} without being a member")
 
+    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool) -> None:
+        """G2 at the engine's level: what one member returned no other one aborts, whatever its user makes of it."""
+        seen, other = self._settled.setdefault((epoch, name), (success, peer))
+        if seen != success:
+            winner, loser = (peer, other) if success else (other, peer)
+            self.fail(
+                f"split verdict: (tag {name[0]}, sequence {name[1]}) of epoch {epoch} succeeded on "
+                f"{winner.hex()[:8]} and was aborted on {loser.hex()[:8]}"
+            )
+
+    def whole_step(self, peer: PeerId, epoch: int, step: list[tuple[Any, int, tuple[PeerId, ...]]]) -> None:
+        """A commit speaks for a whole step: all its operations ran in the commit's own epoch."""
+        if any(done != epoch for _, done, _ in step):
+            self.fail(f"a step committed in epoch {epoch} on {peer.hex()[:8]}, with operations of an earlier one")
+
     def no_abort_without_cause(self, group: int, status: Status, epoch: int) -> None:
         """G7, G12: while only newcomers die or the master restarts, no operation of a healthy group fails."""
         if status in (Status.PEER_LOST, Status.TIMEOUT, Status.CALL_MISMATCH) and not self._disturbed.get(group):
@@ -71,19 +97,62 @@ class Checkers:
                 f"an operation of epoch {epoch} in group {group} ended with {status.name}, with all members healthy"
             )
 
-    def newcomers_need_a_vote(self, record: Record) -> None:
-        """G7: newcomers enter a group only through an answered update_topology, or where no accepted peer is."""
-        if not isinstance(record, Change):
+    # ------------------------------------------------------------------------------------------ what the master is told
+
+    def said(self, peer: PeerId, message: Message, dead: dict[PeerId, bool]) -> None:
+        """The master hears `message`."""
+        if isinstance(message, Vote):
+            self._votes[peer] = message
+        if isinstance(message, ProbeReply):
+            self._probed[peer] = True
+        suspect = message.suspect if isinstance(message, Report) else NOBODY
+        if isinstance(message, Suspect):
+            suspect = message.peer
+        if suspect in dead and isinstance(message, Report | Suspect):
+            self._ghosts.setdefault((suspect, message.epoch), []).append(peer)
+
+    def sync_began(self, sync: int, voters: list[PeerId]) -> None:
+        """The master sends the plans of a synchronisation to its voters."""
+        if sync in self._choices or not all(self._votes[peer].kind == VoteKind.SYNC_SHARED_STATE for peer in voters):
             return
-        for admission in record.admissions:
-            self._admitted[admission.id] = admission.group
+        group = self._past.admissions[voters[0]].group
+        members = self._past.views[group].members
+        offers = [decode(self._votes[peer].body) for peer in sorted(voters, key=members.index)]
+        memory = self._past.memories.get(group)
+        last = int.from_bytes(memory, "big") if memory else None
+        chosen = choose([it for it in offers if isinstance(it, StateOffer)], last)
+        if chosen is None:
+            self.fail(f"synchronisation {sync} began although its offers allow no election")
+        else:
+            self._choices[sync] = chosen
+
+    # ------------------------------------------------------------------------------------------ the journal
+
+    def recorded(self, record: Record) -> None:
+        """The journal has one more record."""
+        if isinstance(record, Change):
+            self._newcomers_need_a_vote(record)
+            self._votes_agree(record)
+            self._every_voice_counts_once(record)
+            for view in record.views:
+                self._epochs_follow(view)
+                self._no_ghosts(view)
+        journal.apply(self._past, record)
+
+    def journal_survives(self, past: Past) -> None:
+        """What was appended is what a restarted master reads, and nothing else."""
+        if past != self._past:
+            self.fail("the journal does not say what was appended to it")
+
+    def _newcomers_need_a_vote(self, record: Change) -> None:
+        """G7: newcomers enter a group only through an answered update_topology, or where no accepted peer is."""
         if record.admissions and not record.answers and any(len(it.members) > len(it.admitted) for it in record.views):
             self.fail("newcomers were admitted into a group without an answered vote")
+        if record.answers and not all(it.id in self._probed for it in record.admissions):
+            self.fail("a newcomer was admitted that nobody had asked whether it lives")
 
-    def votes_agree(self, record: Record) -> None:
+    def _votes_agree(self, record: Change) -> None:
         """All callers of one vote get the same answer, and a call has one answer for good."""
-        if not isinstance(record, Change) or not record.answers:
-            return
         if len({(it.status, it.flag) for it in record.answers}) > 1:
             self.fail("the callers of one vote got different answers")
         for answer in record.answers:
@@ -91,14 +160,48 @@ class Checkers:
             if self._answers.setdefault((answer.peer, answer.call), value) != value:
                 self.fail(f"call {answer.call} of {answer.peer.hex()[:8]} was answered twice, differently")
 
-    def views_need_every_voice(self, record: Record) -> None:
-        """Nobody's epoch ends by a vote that it took no part in, or has withdrawn from."""
-        if isinstance(record, Change) and record.answers:
-            voices = {answer.peer for answer in record.answers}
-            for view in record.views:
-                for rank, peer in enumerate(view.members):
-                    if rank not in view.admitted and peer not in voices:
-                        self.fail(f"a vote without {peer.hex()[:8]} made its epoch {view.epoch}")
+    def _every_voice_counts_once(self, record: Change) -> None:
+        """A vote ends well only with the voice of everybody in its scope; nobody's epoch ends by a vote that it took
+        no part in, or has withdrawn from."""
+        good = [answer for answer in record.answers if answer.status == Status.OK]
+        voices = {answer.peer: True for answer in good}
+        for view in record.views if good else ():
+            silent = [it for rank, it in enumerate(view.members) if rank not in view.admitted and it not in voices]
+            if silent:
+                self.fail(f"a vote without {silent[0].hex()[:8]} made its epoch {view.epoch}")
+        if good and not record.views:
+            absent = [peer for peer in self._scope(good[0]) if peer not in voices]
+            if absent:
+                self.fail(f"a vote was answered without the voice of {absent[0].hex()[:8]}, a member")
+
+    def _scope(self, answer: Answer) -> list[PeerId]:
+        """The members that the journal has, in the scope of a vote. One that is leaving the run may be among them
+        until the next view, so those that the master has removed meanwhile are left out."""
+        views = self._past.views
+        vote = self._votes.get(answer.peer)
+        if vote is not None and vote.kind == VoteKind.SYNC_SHARED_STATE:
+            views = {number: view for number, view in views.items() if answer.peer in view.members}
+        return [peer for view in views.values() for peer in view.members if peer not in self._removed]
+
+    def _epochs_follow(self, view: GroupView) -> None:
+        """An epoch's number is never used twice, and follows the group's one before."""
+        before = self._past.views.get(view.group)
+        if view.epoch <= self._past.epoch or view.previous != (before.epoch if before else 0):
+            self.fail(f"epoch {view.epoch} of group {view.group} follows {view.previous}")
+
+    def _no_ghosts(self, view: GroupView) -> None:
+        """Who was dead when a member reported it, and has not been heard since, is not in the next epoch: an answer
+        that it gave before proves nothing."""
+        for peer in view.members:
+            accusers = self._ghosts.get((peer, view.previous), [])
+            if any(accuser in view.members for accuser in accusers):
+                self.fail(f"epoch {view.epoch} has {peer.hex()[:8]} as a member, dead and reported before")
+
+    def removed(self, peer: PeerId) -> None:
+        """The master says that `peer` is a member no more; a restarted one may not know."""
+        self._removed[peer] = True
+
+    # ------------------------------------------------------------------------------------------ answers
 
     def timeout_was_journalled(self, peer: PeerId, call: int) -> None:
         """A call that was given up has no other answer."""
@@ -108,7 +211,7 @@ class Checkers:
 
     def no_protocol_errors(self, event: Event, text: str) -> None:
         """Correct cores never see each other break the protocol, and no report contradicts another."""
-        if event is Event.CONFLICT or "protocol" in text:
+        if "protocol" in text:
             self.fail(f"{event.value}: {text}")
 
     def answer_was_journalled(self, peer: PeerId, call: int, kind: VoteKind, flag: bool, body: bytes) -> None:
@@ -116,9 +219,21 @@ class Checkers:
         if self._answers.get((peer, call)) != (0, flag, body):
             self.fail(f"{kind.name} call {call} of {peer.hex()[:8]} heard an answer that the journal does not have")
 
+    # ------------------------------------------------------------------------------------------ shared state
+
     def same_state(self, peer: PeerId, content: Content) -> None:
-        """G8 (and G1 in spirit): members that are equally far hold equal states."""
-        if content != FRESH:
+        """G1 in spirit: members that agreed once and are equally far since hold equal states."""
+        if content.lineage and not content.strayed:
             seen = self._states.setdefault((content.lineage, content.step), content.digest)
             if seen != content.digest:
                 self.fail(f"step {content.step} has two states; the second one is on {peer.hex()[:8]}")
+
+    def same_agreement(self, peer: PeerId, agreed: StateAgreed, content: Content) -> None:
+        """G8: all members end a synchronisation with equal bits, of the revision that was told; those of the offer
+        that had to win."""
+        seen = self._agreements.setdefault(agreed.sync, (agreed.revision, content.digest))
+        if seen != (agreed.revision, content.digest):
+            self.fail(f"a synchronisation left two states; the second one is on {peer.hex()[:8]}")
+        chosen = self._choices.get(agreed.sync)
+        if content.step != agreed.revision or (chosen and content != chosen.content.agreed(agreed.sync)):
+            self.fail(f"a synchronisation left a state on {peer.hex()[:8]} that was not the one to be elected")

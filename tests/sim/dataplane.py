@@ -5,14 +5,15 @@ What for: the cores are tested against what an engine does through pccl.h, witho
 what an operation is good for.
 
 The one idea: an operation is reduced to what the commit protocol sees of it. Its data phase ends when all needed
-members' frames are here; then a dissemination barrier runs; whoever completes it returns success.
+members' frames are here; then a dissemination barrier runs; whoever completes it returns success. A deferred operation
+returns after its data phase, and the commit of its step is an operation that has only the barrier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 STALL_MS = 30.0
 TIMEOUT_MS = 1_500.0
+PATIENCE = 10
+"""A member that is heard, but not about this operation, renews the patience so many times."""
 
 Key = tuple[Any, ...]
 PeerId = bytes
@@ -31,23 +34,39 @@ PeerId = bytes
 @dataclass(slots=True)
 class Operation:
     """What the user started. `key` says which of the program's operations it is; `done` is called once:
-    (key, None, epoch, members) after success, (key, status, epoch, ()) otherwise."""
+    (key, None, epoch, members) after success, (key, status, epoch, ()) otherwise. A `commit` settles the `deferred`
+    operations before it."""
 
     key: Key
     tag: int
     kind: int
     done: Callable[[Key, Status | None, int, tuple[PeerId, ...]], None]
+    deferred: bool = False
+    commit: bool = False
+    fated: bool = False
     sequence: int = -1
     state: int = NOT_STARTED
+    settles: int = 0
     round: int = 0
     heard: dict[PeerId, bool] = field(default_factory=dict)
     bars: dict[int, bool] = field(default_factory=dict)
     progress_at: float = 0.0
 
+    @property
+    def stepwise(self) -> bool:
+        return self.deferred or self.commit
+
+
+class Witness(Protocol):
+    """Who judges what an engine does."""
+
+    def fail(self, text: str) -> None: ...
+    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool) -> None: ...
+
 
 class Engine:
     """One peer's data plane. `transmit(target, frame)` gives a frame to the link; `event(name, *arguments)` queues an
-    engine event for the shell; `violation(text)` reports what no correct system does."""
+    engine event for the shell. In a group smaller than `min_world` nothing runs."""
 
     def __init__(
         self,
@@ -55,73 +74,110 @@ class Engine:
         peer: PeerId,
         transmit: Callable[[PeerId, tuple[Any, ...]], None],
         event: Callable[..., None],
-        violation: Callable[[str], None],
+        witness: Witness,
+        min_world: int = 1,
     ) -> None:
         self.peer = peer
         self.epoch = 0
         self.members: tuple[PeerId, ...] = ()
         self.frozen = False
         self.halted: Status | None = None
-        self._node, self._transmit, self._event, self._violation = node, transmit, event, violation
+        self._node, self._transmit, self._event, self._witness = node, transmit, event, witness
+        self._min_world = min_world
         self._operations: dict[tuple[int, int], Operation] = {}
         self._next: dict[int, int] = {}
         self._below: dict[int, int] = {}
         self._waiting: list[Operation] = []
         self._early: dict[int, list[tuple[PeerId, tuple[Any, ...]]]] = {}
         self._unread: dict[tuple[int, int], list[tuple[PeerId, tuple[Any, ...]]]] = {}
-        self._broken: dict[PeerId, str] = {}
+        self._heard_at: dict[PeerId, float] = {}
+        self._doubts: dict[PeerId, bool] = {}
+        self._unseen: dict[tuple[int, bool, int], bool] = {}
+        self._step_open = self._step_broken = False
+        self._deferred = 0
 
     # ------------------------------------------------------------------------------------------ user
 
     def start(self, operation: Operation) -> None:
         if self.halted is not None:
-            self._node.later(0.1, operation.done, operation.key, self.halted, self.epoch, ())
-        elif self.frozen and not any(it.tag == operation.tag and it.state < RETURNED for it in self._open()):
+            self._end(operation, self.halted)
+        elif self.frozen:
+            operation.fated = any(it.tag == operation.tag for it in self._open())
             self._waiting.append(operation)
         else:
-            self._begin(operation)
+            self._launch(operation)
+
+    def seen(self, tag: int, epoch: int) -> None:
+        """The user has looked at a failure of `tag` that the end of `epoch` brought: it knows where it stands, and may
+        call again."""
+        steps = any(it == tag and stepwise and lost <= epoch for it, stepwise, lost in self._unseen)
+        self._unseen = {it: True for it in self._unseen if it[2] > epoch or (it[0] != tag and not (steps and it[1]))}
 
     @property
     def pending(self) -> int:
-        return len(self._open()) + len(self._waiting)
+        return len(self._open()) + len(self._waiting) + self._step_open
 
     def _open(self) -> list[Operation]:
         return [it for it in self._operations.values() if it.state < RETURNED]
 
-    def _begin(self, operation: Operation) -> None:
+    def _launch(self, operation: Operation) -> None:
+        if self._refuse(operation):
+            return
         operation.sequence = self._next.get(operation.tag, 0)
         self._next[operation.tag] = operation.sequence + 1
         name = (operation.tag, operation.sequence)
         self._operations[name] = operation
-        operation.heard.clear()
-        operation.bars.clear()
-        operation.round, operation.state = 0, NOT_STARTED
-        if self.frozen:
-            return
         operation.state = DATA_PHASE
         operation.progress_at = self._node.clock.now
-        for member in self.members:
-            if member != self.peer:
-                self._transmit(member, ("data", self.epoch, name, operation.key))
-        if self._broken:
-            suspect = next(iter(self._broken))
-            self.stop(suspect, Status.PEER_LOST, self._broken[suspect])
-            return
+        operation.settles = self._deferred
+        if operation.deferred:
+            self._step_open = True
+            self._deferred += 1
+        if not operation.commit:
+            self._tell_members("data", self.epoch, name, operation.key)
         for source, frame in self._unread.pop(name, []):
             self._frame(source, frame)
         self._step(operation)
         self._node.later(STALL_MS, self._look, self.epoch, operation)
 
+    def _refuse(self, operation: Operation) -> bool:
+        """Whether it ends before anything is sent for it."""
+        behind = [it[2] for it in self._unseen if it[0] == operation.tag or (it[1] and operation.stepwise)]
+        if len(self.members) < self._min_world:
+            self._end(operation, Status.TOO_FEW_PEERS)
+        elif behind and not self._forgets_unseen():
+            self._lose(operation, Status.PEER_LOST, max(behind))
+        elif operation.stepwise and self._step_broken:
+            self._step_broken = self._step_open = False
+            self._lose(operation, Status.PEER_LOST, self.epoch)
+        else:
+            return False
+        return True
+
+    def _forgets_unseen(self) -> bool:
+        """Never; a mutant in the tests does."""
+        return False
+
+    def _lose(self, operation: Operation, status: Status, epoch: int) -> None:
+        """The end of `epoch` made it fail: later calls of its tag wait until the user knows."""
+        self._unseen[operation.tag, operation.stepwise, epoch] = True
+        self._node.later(0.1, operation.done, operation.key, status, epoch, ())
+
+    def _end(self, operation: Operation, status: Status | None) -> None:
+        members = self.members if status is None else ()
+        self._node.later(0.1, operation.done, operation.key, status, self.epoch, members)
+
     # ------------------------------------------------------------------------------------------ progress
 
     def receive(self, source: PeerId, frame: tuple[Any, ...]) -> None:
         epoch = frame[1]
+        self._heard_at[source] = self._node.clock.now
         if self.halted is not None or (epoch < self.epoch and not self._accepts_stale()):
             return
         if epoch > self.epoch:
             self._early.setdefault(epoch, []).append((source, frame))
         elif frame[0] == "abort":
-            self.stop(b"", Status.ABORTED, "")
+            self.stop(frame[2], Status.ABORTED, "another member stopped")
         elif not self.frozen:
             self._frame(source, frame)
 
@@ -132,14 +188,14 @@ class Engine:
     def _frame(self, source: PeerId, frame: tuple[Any, ...]) -> None:
         kind, epoch, name, key = frame[:4]
         if epoch != self.epoch:
-            self._violation(f"a frame of epoch {epoch} got into epoch {self.epoch}")
+            self._witness.fail(f"a frame of epoch {epoch} got into epoch {self.epoch}")
             return
         operation = self._operations.get(name)
         if operation is None:
             self._unread.setdefault(name, []).append((source, frame))
             return
         if operation.key != key:
-            self._violation(f"numbering: epoch {epoch} {name} is {key} on the sender, {operation.key} here")
+            self._witness.fail(f"numbering: epoch {epoch} {name} is {key} on the sender, {operation.key} here")
             return
         operation.progress_at = self._node.clock.now
         if kind == "data":
@@ -150,6 +206,8 @@ class Engine:
 
     def _needs(self, operation: Operation) -> Sequence[PeerId]:
         """Of whom the data phase needs data: of all, or of one root."""
+        if operation.commit:
+            return ()
         if operation.kind:
             return (self.members[operation.kind % len(self.members)],)
         return self.members
@@ -157,9 +215,11 @@ class Engine:
     def _step(self, operation: Operation) -> None:
         if self.frozen or operation.state in (NOT_STARTED, RETURNED):
             return
-        if operation.state == DATA_PHASE and all(
-            peer in operation.heard or peer == self.peer for peer in self._needs(operation)
-        ):
+        if operation.state == DATA_PHASE and self._data_is_here(operation):
+            if operation.deferred:
+                self._succeed(operation)
+                self._step_commits()
+                return
             operation.state = DATA_DONE
             self._bar(operation)
         while operation.state == DATA_DONE:
@@ -170,6 +230,16 @@ class Engine:
                 self._bar(operation)
             else:
                 return
+
+    def _data_is_here(self, operation: Operation) -> bool:
+        if operation.commit:
+            return not any(it.deferred and it.settles < operation.settles for it in self._open())
+        return all(peer in operation.heard or peer == self.peer for peer in self._needs(operation))
+
+    def _step_commits(self) -> None:
+        for operation in self._open():
+            if operation.commit:
+                self._step(operation)
 
     def _barrier_done(self, operation: Operation) -> bool:
         return 1 << operation.round >= len(self.members)
@@ -183,37 +253,52 @@ class Engine:
 
     def _succeed(self, operation: Operation) -> None:
         operation.state = RETURNED
+        self._step_settled(operation)
+        if not operation.deferred:
+            self._witness.settled(self.peer, self.epoch, (operation.tag, operation.sequence), True)
         below = self._below.get(operation.tag, 0)
         while (it := self._operations.get((operation.tag, below))) is not None and it.state == RETURNED:
             below += 1
         self._below[operation.tag] = below
-        self._node.later(0.1, operation.done, operation.key, None, self.epoch, self.members)
+        self._end(operation, None)
+
+    def _step_settled(self, operation: Operation) -> None:
+        if operation.commit and operation.settles == self._deferred:
+            self._step_open = False
 
     def _look(self, epoch: int, operation: Operation) -> None:
         """A waiting operation is reported, and stopped when it has waited too long."""
         if epoch != self.epoch or self.frozen or operation.state == RETURNED or self.halted is not None:
             return
-        waited = self._node.clock.now - operation.progress_at
-        if waited >= TIMEOUT_MS:
-            self.stop(b"", Status.TIMEOUT, f"tag {operation.tag} made no progress for {int(waited)} ms")
+        now = self._node.clock.now
+        waits = [peer for peer in self.members if peer not in operation.heard and peer != self.peer]
+        news = max([operation.progress_at, *(self._heard_at.get(peer, 0.0) for peer in waits)])
+        if now - news >= TIMEOUT_MS or now - operation.progress_at >= PATIENCE * TIMEOUT_MS:
+            text = f"tag {operation.tag} made no progress"
+            self.stop(waits[0] if waits else b"", Status.TIMEOUT, text)
             return
-        ranks = [rank for rank, peer in enumerate(self.members) if peer not in operation.heard and peer != self.peer]
-        name = OperationName(operation.tag, operation.sequence)
+        waited = now - operation.progress_at
         if waited >= STALL_MS:
-            self._event("stalled", epoch, name, int(waited), ranks)
+            ranks = [self.members.index(peer) for peer in waits]
+            self._event("stalled", epoch, OperationName(operation.tag, operation.sequence), int(waited), ranks)
         self._node.later(STALL_MS * 4, self._look, epoch, operation)
 
     # ------------------------------------------------------------------------------------------ failure
 
-    def link_broke(self, peer: PeerId, epoch: int, text: str) -> None:
-        """The link to `peer` in `epoch` is gone."""
-        if epoch != self.epoch or peer not in self.members or self.halted is not None or peer in self._broken:
+    def link_broke(self, peer: PeerId, text: str) -> None:
+        """The link to `peer` is gone. What is sent to it from now on goes over a fresh one."""
+        if peer not in self.members or self.halted is not None or self.frozen:
             return
-        self._broken[peer] = text
-        if self._open() and not self.frozen:
+        if self._open():
             self.stop(peer, Status.PEER_LOST, text)
         else:
-            self._event("suspect", epoch, peer, int(Status.PEER_LOST), text)
+            self._event("suspect", self.epoch, peer, int(Status.PEER_LOST), text)
+
+    def link_doubted(self, peer: PeerId, text: str) -> None:
+        """A member cannot be dialled: told once per epoch, and nothing stops for it."""
+        if peer in self.members and self.halted is None and peer not in self._doubts:
+            self._doubts[peer] = True
+            self._event("suspect", self.epoch, peer, int(Status.TIMEOUT), text)
 
     def freeze(self, epoch: int) -> None:
         if epoch == self.epoch:
@@ -224,10 +309,13 @@ class Engine:
         if self.frozen or self.halted is not None:
             return
         self.frozen = True
+        self._tell_members("abort", self.epoch, suspect)
+        self._event("frozen", self.epoch, suspect, int(reason), text)
+
+    def _tell_members(self, *frame: Any) -> None:
         for member in self.members:
             if member != self.peer:
-                self._transmit(member, ("abort", self.epoch))
-        self._event("frozen", self.epoch, suspect, int(reason), text)
+                self._transmit(member, frame)
 
     def report(self) -> list[ReportLine]:
         lines: list[ReportLine] = []
@@ -236,7 +324,7 @@ class Engine:
             rest = [(seq, self._operations[tag, seq].state) for seq in range(below, count)]
             lines += [ReportLine(tag, below, seq, state) for seq, state in rest]
             if not rest:
-                lines.append(ReportLine(tag, below, below, RETURNED))
+                lines.append(ReportLine(tag, below, below, NOT_STARTED))
         return lines
 
     def has_started(self, epoch: int, name: OperationName) -> int:
@@ -244,37 +332,55 @@ class Engine:
             return -1
         return 1 if name.sequence < self._next.get(name.tag, 0) else 0
 
+    # ------------------------------------------------------------------------------------------ the next epoch
+
     def install(self, view: View, commits: Sequence[OperationName]) -> None:
         """Settles the epoch before and begins the new one."""
-        committed = {(name.tag, name.sequence): True for name in commits}
-        for name, operation in self._operations.items():
-            if operation.state == RETURNED:
-                continue
-            if name in committed:
-                if operation.state != DATA_DONE:
-                    self._violation(f"epoch {self.epoch} {name} commits, but here it is in state {operation.state}")
-                self._node.later(0.1, operation.done, operation.key, None, self.epoch, self.members)
-            else:
-                self._node.later(0.1, operation.done, operation.key, Status(view.cause), self.epoch, ())
-        self._operations.clear()
-        self._next.clear()
-        self._below.clear()
-        self._unread.clear()
-        self._broken.clear()
+        self._settle({(name.tag, name.sequence): True for name in commits}, Status(view.cause or Status.PEER_LOST))
+        for table in (self._operations, self._next, self._below, self._unread, self._doubts):
+            table.clear()
         self.epoch, self.frozen = view.epoch, False
         self.members = tuple(member.id for member in view.members)
         waiting, self._waiting = self._waiting, []
-        for operation in waiting:
-            self.start(operation)
         early = [it for epoch, frames in self._early.items() if epoch == self.epoch for it in frames]
         self._early = {epoch: frames for epoch, frames in self._early.items() if epoch > self.epoch}
+        if any(frame[0] == "abort" for _, frame in early):
+            self.stop(b"", Status.ABORTED, "another member stopped this epoch before it began here")
+        for operation in waiting:
+            self.start(operation)
         for source, frame in early:
             self.receive(source, frame)
+
+    def _settle(self, committed: dict[tuple[int, int], bool], cause: Status) -> None:
+        told = False
+        for name, operation in self._operations.items():
+            if operation.state == RETURNED:
+                continue
+            success = name in committed
+            if success and operation.state != DATA_DONE:
+                self._witness.fail(f"epoch {self.epoch} {name} commits, but here it is in state {operation.state}")
+            self._witness.settled(self.peer, self.epoch, name, success)
+            told = told or (operation.stepwise and not success)
+            if success:
+                self._step_settled(operation)
+                self._end(operation, None)
+            else:
+                self._lose(operation, cause, self.epoch)
+        fated = [it for it in self._waiting if it.fated]
+        self._waiting = [it for it in self._waiting if not it.fated]
+        for operation in fated:
+            told = told or operation.stepwise
+            self._lose(operation, cause, self.epoch)
+        if self._step_open:
+            self._step_broken = not told
+        if told:
+            self._step_open = False
 
     def halt(self, status: Status) -> None:
         if self.halted is None:
             self.halted = status
             for operation in [*self._open(), *self._waiting]:
-                self._node.later(0.1, operation.done, operation.key, status, self.epoch, ())
+                self._end(operation, status)
             self._operations.clear()
             self._waiting.clear()
+            self._step_open = self._step_broken = False

@@ -1,27 +1,46 @@
 # SPDX-License-Identifier: MIT
-"""Deliberately broken engines and cores: each must be caught by a checker, or the checkers are worth nothing.
+"""Deliberately broken engines, cores and disks: each must be caught by a checker, or the checkers are worth nothing.
 
 What for: the proof that the simulator can see. Must not be used by anything but tests.
 
-The one idea: a mutant is a subclass that leaves out one rule of the protocol.
+The one idea: a mutant is a subclass that leaves out one rule of the protocol; MUTANTS says under which faults that
+shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pccl.errors import Status
-from pccl.messages import Hello, Message, OperationName, ReportLine, View, Vote, Withdraw
+from pccl.messages import Hello, Message, OperationName, ReportLine, StateFetched, View, Vote, Welcome, Withdraw
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.master import MasterProtocol
-from pccl.protocol.roster import Group
-from pccl.protocol.types import Append, GroupView, MasterOutput, PeerId
-from pccl.protocol.verdict import DATA_DONE, ReportIndex
+from pccl.protocol.peer import PeerProtocol
+from pccl.protocol.roster import Group, Peer
+from pccl.protocol.state_master import MasterSync
+from pccl.protocol.suspicion import Accusation, Suspicions
+from pccl.protocol.types import (
+    Append,
+    Ballot,
+    Event,
+    GroupView,
+    MasterOutput,
+    Past,
+    PeerId,
+    PeerOutput,
+    Record,
+    SyncStep,
+)
+from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, ReportIndex
 from pccl.protocol.votes import Open, VoteBox
 from tests.sim.dataplane import Engine
+from tests.sim.master import Disk
+from tests.sim.world import Kinds
+
+# ---------------------------------------------------------------------------------------------- engines
 
 
 class NoFreeze(Engine):
@@ -44,6 +63,13 @@ class NoBarrier(Engine):
         return True
 
 
+class ShortBarrier(Engine):
+    """Leaves the finish barrier one round too early."""
+
+    def _barrier_done(self, operation: Any) -> bool:
+        return 2 << operation.round >= len(self.members)
+
+
 class StaleEpoch(Engine):
     """Lets frames of older epochs in."""
 
@@ -58,6 +84,38 @@ class PublishesNothing(Engine):
         super().install(view, ())
 
 
+class HastyReport(Engine):
+    """Reports that its data is done when it is still under way."""
+
+    def report(self) -> list[ReportLine]:
+        return [replace(it, state=DATA_DONE) if it.state == DATA_PHASE else it for it in super().report()]
+
+
+class CallsBehindFailures(Engine):
+    """Begins calls that stand behind a failure which nobody has looked at."""
+
+    def _forgets_unseen(self) -> bool:
+        return True
+
+
+class ClearsLaterFailures(Engine):
+    """Takes a look at a failure for a look at all of its tag, later ones too."""
+
+    def seen(self, tag: int, epoch: int) -> None:
+        super().seen(tag, self.epoch)
+
+
+class HalfStep(Engine):
+    """Commits a step although the epoch has changed since its first operation."""
+
+    def install(self, view: View, commits: Sequence[OperationName]) -> None:
+        super().install(view, commits)
+        self._step_broken = False
+
+
+# ---------------------------------------------------------------------------------------------- commit and journal
+
+
 class _AnyDoneEpochs(Epochs):
     def _next_view(self, number: int, *arguments: Any) -> GroupView:
         group = self._roster.groups.get(number)
@@ -65,14 +123,6 @@ class _AnyDoneEpochs(Epochs):
         if group is None or group.gathering is None:
             return view
         return replace(view, commits=_done_anywhere([it.lines for it in group.gathering.reports.values()]))
-
-
-class AnyDone(MasterProtocol):
-    """Commits what any survivor has done."""
-
-    def start(self, now: int) -> list[MasterOutput]:
-        self._epochs.__class__ = _AnyDoneEpochs
-        return super().start(now)
 
 
 def _done_anywhere(reports: Sequence[Sequence[ReportLine]]) -> tuple[OperationName, ...]:
@@ -90,12 +140,39 @@ class _EarlyEpochs(Epochs):
         return super().gathered(group)
 
 
-class EarlyVerdict(MasterProtocol):
-    """Decides before the last survivor has reported, as if that one had said what another did."""
+class _OneLessEpochs(Epochs):
+    def _next_view(self, number: int, *arguments: Any) -> GroupView:
+        group = self._roster.groups.get(number)
+        if group is not None and group.gathering is not None and len(group.members) > 1:
+            reports = group.gathering.reports
+            reports[group.members[-1]] = reports[group.members[0]]
+        return super()._next_view(number, *arguments)
+
+
+class _WithEpochs(MasterProtocol):
+    epochs: type[Epochs] = Epochs
 
     def start(self, now: int) -> list[MasterOutput]:
-        self._epochs.__class__ = _EarlyEpochs
+        self._epochs.__class__ = self.epochs
         return super().start(now)
+
+
+class AnyDone(_WithEpochs):
+    """Commits what any survivor has done."""
+
+    epochs = _AnyDoneEpochs
+
+
+class EarlyVerdict(_WithEpochs):
+    """Decides before the last survivor has reported, as if that one had said what another did."""
+
+    epochs = _EarlyEpochs
+
+
+class OneSurvivorLess(_WithEpochs):
+    """Decides without what the last of the survivors said."""
+
+    epochs = _OneLessEpochs
 
 
 class ForgetfulJournal(MasterProtocol):
@@ -106,11 +183,57 @@ class ForgetfulJournal(MasterProtocol):
         return sorted(outputs, key=lambda output: isinstance(output, Append))
 
 
+class LazyDisk(Disk):
+    """Says that a record is written when it is not yet: a crash loses the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._late: Record | None = None
+
+    def append(self, record: Record) -> None:
+        if self._late is not None:
+            super().append(self._late)
+        self._late = record
+
+    def crashed(self) -> None:
+        self._late = None
+
+
+class ForgottenVerdict(MasterProtocol):
+    """Restarts without the verdicts of the newest epoch."""
+
+    def __init__(self, *, past: Past, **arguments: Any) -> None:
+        past.views.update({number: replace(view, commits=()) for number, view in past.views.items()})
+        super().__init__(past=past, **arguments)
+
+
+class ReusedEpoch(MasterProtocol):
+    """Restarts with the newest epoch of the groups that still live, and forgets that of one that has ended."""
+
+    def __init__(self, *, past: Past, **arguments: Any) -> None:
+        past.epoch = max((view.epoch for view in past.views.values()), default=0)
+        super().__init__(past=past, **arguments)
+
+
+# ---------------------------------------------------------------------------------------------- what is said again
+
+
 class NoViewAgain(MasterProtocol):
     """Does not repeat a view that a member may have missed."""
 
     def _hello_again(self, entry: Any, hello: Hello, now: int) -> None:
         super()._hello_again(entry, replace(hello, epoch=self._roster.groups[entry.group].epoch), now)
+
+
+class NoFreezeAgain(MasterProtocol):
+    """Does not repeat to a member that its epoch is frozen."""
+
+    def _hello_again(self, entry: Any, hello: Hello, now: int) -> None:
+        group = self._roster.groups[entry.group]
+        gathering, group.gathering = group.gathering, None
+        super()._hello_again(entry, hello, now)
+        if entry.id in self._roster.peers:
+            group.gathering = gathering
 
 
 class NoAnswerAgain(MasterProtocol):
@@ -121,6 +244,26 @@ class NoAnswerAgain(MasterProtocol):
         if isinstance(message, Vote) and entry and entry.answered and message.call == entry.answered.call:
             return []
         return super().received(peer, message, now)
+
+
+class NoReportAgain(PeerProtocol):
+    """Does not repeat its report to a master that may have lost it."""
+
+    def _on_welcome(self, message: Welcome, now: int) -> list[PeerOutput]:
+        report, self._report = self._report, None
+        out = super()._on_welcome(message, now)
+        self._report = report
+        return out
+
+
+class FirstDoubtOnly(PeerProtocol):
+    """Does not tell that a link broke when it had told before that it is doubtful."""
+
+    def engine_suspect(self, epoch: int, peer: PeerId, *arguments: Any) -> list[PeerOutput]:
+        return [] if peer in self._suspects else super().engine_suspect(epoch, peer, *arguments)
+
+
+# ---------------------------------------------------------------------------------------------- votes
 
 
 class _LateJoint(JointCalls):
@@ -155,13 +298,148 @@ class KeptVote(MasterProtocol):
         return super().received(peer, message, now)
 
 
-ENGINES: tuple[type[Engine], ...] = (NoFreeze, NoBarrier, StaleEpoch, PublishesNothing)
-MASTERS: tuple[type[MasterProtocol], ...] = (
-    AnyDone,
-    EarlyVerdict,
-    ForgetfulJournal,
-    NoViewAgain,
-    NoAnswerAgain,
-    LateWithdrawal,
-    KeptVote,
-)
+class _GenerousBox(VoteBox):
+    def run_count(self) -> int:
+        return super().run_count() + (super().run_count() > 1)
+
+
+class DoubleVote(MasterProtocol):
+    """Counts one of several voices twice."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._joint._votes.__class__ = _GenerousBox
+        return super().start(now)
+
+
+class _CredulousJoint(JointCalls):
+    def _resolve(self, now: int) -> None:
+        super()._resolve(now)
+        if self._resolution is not None:
+            self._resolution.nonces.clear()
+
+
+class UnprobedNewcomers(MasterProtocol):
+    """Admits newcomers without a sign that they still live."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._joint.__class__ = _CredulousJoint
+        return super().start(now)
+
+
+# ---------------------------------------------------------------------------------------------- suspicion, identity
+
+
+class _AnyNonceSuspicions(Suspicions):
+    def answered(self, suspect: PeerId, nonce: int) -> list[Accusation]:
+        return super().answered(suspect, self._cases[suspect].nonce if suspect in self._cases else nonce)
+
+
+class AnyNonce(MasterProtocol):
+    """Takes any answer to a probe, however old, for a proof that the suspect lives."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._suspicions.__class__ = _AnyNonceSuspicions
+        return super().start(now)
+
+
+class TrustsAccusers(MasterProtocol):
+    """Removes whoever is suspected, without a probe."""
+
+    def _accuse(self, accuser: Peer, group: Group, message: Any, suspect: PeerId, now: int) -> None:
+        entry = self._roster.peers.get(suspect)
+        if entry is not None and entry.id in group.members and entry is not accuser:
+            self._lose(entry, Event.LOST, "was lost: somebody says so", now)
+
+
+class HearsayLinks(MasterProtocol):
+    """Takes what a member heard of a broken link for a break of that member's own link."""
+
+    def _accuse(self, accuser: Peer, group: Group, message: Any, suspect: PeerId, now: int) -> None:
+        if message.reason == Status.ABORTED:
+            message = replace(message, reason=int(Status.PEER_LOST))
+        super()._accuse(accuser, group, message, suspect, now)
+
+
+class AnySecret(MasterProtocol):
+    """Does not look at the session secret of a Hello."""
+
+    def _hello(self, peer: PeerId, entry: Peer | None, hello: Hello, now: int) -> None:
+        super()._hello(peer, entry, replace(hello, secret=entry.secret) if entry else hello, now)
+
+
+class BelievesClones(MasterProtocol):
+    """Refuses another process under a member's id, but believes what it says next."""
+
+    def _hello(self, peer: PeerId, entry: Peer | None, hello: Hello, now: int) -> None:
+        super()._hello(peer, entry, hello, now)
+        if entry is not None:
+            entry.usurped = False
+
+
+# ---------------------------------------------------------------------------------------------- shared state
+
+
+class LastRankWins(MasterSync):
+    """Decides a tie between equally popular contents for the highest rank."""
+
+    def __init__(self, sync_id: int, group: int, ballots: Sequence[Ballot], memory: bytes) -> None:
+        super().__init__(sync_id, group, list(reversed(ballots)), memory)
+
+
+class EarlySwap(MasterSync):
+    """Ends a synchronisation when the first member has fetched what it lacked."""
+
+    def received(self, peer: PeerId, message: Message, now: int) -> SyncStep:
+        if isinstance(message, StateFetched) and self._sync is not None:
+            for other in self._sync.pending:
+                if other != peer:
+                    self._sync.fetched(other, ())
+        return super().received(peer, message, now)
+
+
+# ---------------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """What is broken, and the faults under which it shows soon."""
+
+    kinds: Kinds
+    faults: tuple[str, ...]
+
+
+_LOSSES = ("crash", "data_break", "pause", "aim")
+_RESTARTS = ("crash", "control_break", "data_break", "master_crash", "journal_crash")
+
+MUTANTS: dict[str, Mutant] = {
+    **{
+        engine.__name__: Mutant(Kinds(engine=engine), _LOSSES)
+        for engine in (NoFreeze, NoBarrier, ShortBarrier, StaleEpoch, PublishesNothing, HastyReport)
+    },
+    **{
+        engine.__name__: Mutant(Kinds(engine=engine), ("data_break", "slow_link", "join_storm", "crash"))
+        for engine in (CallsBehindFailures, ClearsLaterFailures, HalfStep)
+    },
+    **{
+        master.__name__: Mutant(Kinds(master=master), _LOSSES)
+        for master in (AnyDone, EarlyVerdict, OneSurvivorLess, AnyNonce, TrustsAccusers, HearsayLinks)
+    },
+    **{
+        master.__name__: Mutant(Kinds(master=master), _RESTARTS)
+        for master in (ForgetfulJournal, ForgottenVerdict, NoViewAgain, NoFreezeAgain, NoAnswerAgain)
+    },
+    **{
+        master.__name__: Mutant(Kinds(master=master), ("interrupt", "impatience", "join_storm"))
+        for master in (LateWithdrawal, KeptVote)
+    },
+    "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
+    "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
+    "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
+    "EarlySwap": Mutant(Kinds(sync=EarlySwap), ("join_storm", "drift")),
+    "FirstDoubtOnly": Mutant(Kinds(peer=FirstDoubtOnly), ("data_dead", "drift")),
+    "LastRankWins": Mutant(Kinds(sync=LastRankWins), ("join_storm", "drift")),
+    "LazyDisk": Mutant(Kinds(disk=LazyDisk), ("crash", "master_crash")),
+    "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
+    "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
+    "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
+}

@@ -79,6 +79,10 @@ class Node:
         """`action` after this node's own time for it."""
         self.clock.after(delay * self.slowness, self.deliver, action, *arguments)
 
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
     def stop(self) -> None:
         self._stopped = True
 
@@ -102,6 +106,7 @@ class Wire:
 
     def __init__(self, clock: Clock, source: Node, target: Node, delay: float) -> None:
         self._clock, self._source, self._target = clock, source, target
+        self.slowness = 1.0
         self._delay = delay
         self._last = 0.0
         self._held = False
@@ -136,7 +141,7 @@ class Wire:
         self._queue.clear()
 
     def _launch(self, cell: list[Any]) -> None:
-        pause = self._delay * self._source.slowness * self._clock.random.expovariate(1.0)
+        pause = self._delay * self.slowness * self._source.slowness * self._clock.random.expovariate(1.0)
         self._last = max(self._last, self._clock.now + pause)
         cell.append(True)
         self._clock.at(self._last, self._arrive, cell)

@@ -1,48 +1,37 @@
 # SPDX-License-Identifier: MIT
 """What the simulated user does: an endless training loop with joint calls, collectives and retries.
 
-    connect; loop: sync_shared_state, a few operations (each one retried until it succeeds), are_peers_pending,
-    and update_topology where somebody is
+    connect; loop: sync_shared_state, a few operations (each one, or the whole step, repeated until it succeeds),
+    are_peers_pending, and update_topology where somebody is
 
 What for: it uses the guarantees as a user would (G4, G8), and its state depends on the outcome of every operation, so
 that any disagreement shows in the next synchronisation. Must not know: messages, epochs to come, other peers.
 
 The one idea: the operations of a step follow from the state itself, so members with equal states run equal programs.
+The user looks at the results in the order of its calls, some time after they are there. When one failed, it calls that
+again, and nothing new before it has looked at all others that were under way.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pccl import messages
 from pccl.errors import Status
-from pccl.messages import StateEntry, StateOffer
+from pccl.messages import StateAgreed, StateOffer
 from pccl.protocol.state_sync import SharedStateSyncStrategy
 from pccl.protocol.types import VoteKind
+from tests.sim.content import FRESH, Content
 from tests.sim.dataplane import Key, Operation, PeerId
 
 TAGS = 2
 WINDOW = 3
 RETRIABLE = (Status.PEER_LOST, Status.TIMEOUT)
 
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A shared state. `lineage` is the synchronisation that founded it; a fresh one has none and digest zero."""
-
-    lineage: int
-    step: int
-    digest: bytes
-
-    def grown(self, what: object) -> Content:
-        digest = hashlib.blake2b(repr((self.digest, what)).encode(), digest_size=16).digest()
-        return Content(self.lineage, self.step + 1, digest)
-
-
-FRESH = Content(0, 0, bytes(16))
+Outcome = tuple[Status | None, int, tuple[PeerId, ...]]
 
 
 class Host(Protocol):
@@ -50,33 +39,62 @@ class Host(Protocol):
 
     def vote(self, kind: VoteKind, call: int, body: bytes) -> None: ...
     def start(self, operation: Operation) -> None: ...
+    def pending(self) -> int: ...
+    def seen(self, tag: int, epoch: int) -> None: ...
     def later(self, delay: float, action: Callable[..., None], *arguments: Any) -> None: ...
     def draw(self) -> float: ...
     def mistaken(self) -> None: ...
-    def finished(self, key: Key, epoch: int, members: tuple[PeerId, ...]) -> None: ...
-    def aborted(self, key: Key, status: Status, epoch: int) -> None: ...
+    def finished(self, key: Key, epoch: int, members: tuple[PeerId, ...], step: list[Outcome]) -> None: ...
+    def aborted(self, status: Status, epoch: int) -> None: ...
+    def agreed(self, agreed: StateAgreed, content: Content) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a program is like. `mistake` is the chance of a wrong joint call per step, `drift` that the state changes
+    behind its back; `pause_ms` the mean time to think. With `optimize` some steps end with optimize_topology, which
+    only a run of one group can agree on. `shy` ones begin with RECEIVE_ONLY."""
+
+    mistake: float
+    drift: float
+    pause_ms: float
+    optimize: bool
+    shy: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of the operation `index` of the step, oldest first in the program's list; `index` of the step's count
+    is its commit."""
+
+    index: int
+    tag: int
+    outcome: Outcome | None = None
 
 
 class Program:
-    """The loop of one peer. `mistake` is the chance of a wrong joint call per step; `pause_ms` the mean time to think.
-    With `optimize` some steps end with optimize_topology, which only a run of one group can agree on."""
+    """The loop of one peer. `steps`, `syncs` and `votes` count what went well."""
 
-    def __init__(self, host: Host, mistake: float, pause_ms: float, optimize: bool) -> None:
-        self.host = host
-        self.mistake = mistake
-        self.optimize = optimize
-        self.pause_ms = pause_ms
+    def __init__(self, host: Host, habits: Habits) -> None:
+        self.host, self.habits = host, habits
         self.content = FRESH
-        self.fetched: Content | None = None
-        self.steps = 0
+        self.fetched: tuple[int, Content] | None = None
+        self.steps = self.syncs = self.votes = 0
         self.doing = "connect"
         self.call = 0
-        self._strategy = SharedStateSyncStrategy.ENFORCE_POPULAR
+        shy = habits.shy
+        self._strategy = SharedStateSyncStrategy.RECEIVE_ONLY if shy else SharedStateSyncStrategy.ENFORCE_POPULAR
         self._kind = VoteKind.SYNC_SHARED_STATE
-        self._outcomes: dict[int, tuple[int, tuple[PeerId, ...]]] = {}
-        self._flying: dict[int, bool] = {}
-        self._count = 0
-        self._realign = False
+        self._outcomes: dict[int, Outcome] = {}
+        self._calls: deque[Call] = deque()
+        self._count = self._next = self._unseen = 0
+        self._deferred = False
+        self._looking = False
+        self._repeat = self._realign = self._alone = False
+
+    def behave(self) -> None:
+        """No mistakes and no drift any more."""
+        self.habits = Habits(0.0, 0.0, self.habits.pause_ms, self.habits.optimize, False)
 
     # ------------------------------------------------------------------------------------------ joint calls
 
@@ -85,8 +103,11 @@ class Program:
 
     def sync(self) -> None:
         self._realign = False
-        entry = StateEntry("model", "uint8", (16,), self.content.digest)
-        self._vote(VoteKind.SYNC_SHARED_STATE, StateOffer(self.content.step, int(self._strategy), (entry,)))
+        if self.content != FRESH and self.host.draw() < self.habits.drift:
+            self.content = self.content.drifted(int(self.host.draw() * 3))
+        self._vote(
+            VoteKind.SYNC_SHARED_STATE, StateOffer(self.content.step, int(self._strategy), self.content.entries())
+        )
 
     def _vote(self, kind: VoteKind, offer: StateOffer | None = None) -> None:
         self.call += 1
@@ -95,9 +116,13 @@ class Program:
         self.fetched = None
         self.host.vote(kind, self.call, messages.encode(offer) if offer is not None else b"")
 
-    def resolved(self, call: int, flag: bool, body: bytes) -> None:
+    def resolved(self, flag: bool, body: bytes) -> None:
+        if self._kind is not VoteKind.SYNC_SHARED_STATE:
+            self.votes += 1
         if self._kind is VoteKind.SYNC_SHARED_STATE and body:
-            self._agreed(messages.decode(body))
+            agreed = messages.decode(body)
+            assert isinstance(agreed, StateAgreed)
+            self._agreed(agreed)
         elif self._kind is VoteKind.ARE_PEERS_PENDING and flag:
             self.host.later(self._pause(), self._vote, VoteKind.UPDATE_TOPOLOGY)
         elif self._kind is VoteKind.OPTIMIZE_TOPOLOGY:
@@ -106,6 +131,8 @@ class Program:
             self.host.later(self._pause(), self.sync)
 
     def rejected(self, status: Status, text: str) -> None:
+        if self._strategy is SharedStateSyncStrategy.RECEIVE_ONLY:
+            self._strategy = SharedStateSyncStrategy.ENFORCE_POPULAR
         if self.content == FRESH and "SEND_ONLY would make that the group's state" in text:
             self._strategy = SharedStateSyncStrategy.SEND_ONLY
         self.host.later(self._pause(), self.again if status is Status.TIMEOUT else self.sync)
@@ -117,73 +144,127 @@ class Program:
         else:
             self._vote(self._kind)
 
-    def _agreed(self, agreed: Any) -> None:
+    def _agreed(self, agreed: StateAgreed) -> None:
         self._strategy = SharedStateSyncStrategy.ENFORCE_POPULAR
-        if self.fetched is not None:
-            self.content = self.fetched
-            self._outcomes.clear()
-        if self.content == FRESH:
-            self.content = Content(agreed.sync, 0, agreed.sync.to_bytes(16, "little"))
+        self.syncs += 1
+        # What was fetched for a synchronisation that a restarted master forgot is no part of this one.
+        if self.fetched is not None and self.fetched[0] == agreed.sync:
+            self.content = self.fetched[1]
+        self._outcomes.clear()
+        self.content = self.content.agreed(agreed.sync)
+        self.host.agreed(agreed, self.content)
         self.host.later(self._pause(), self._begin_step)
 
     # ------------------------------------------------------------------------------------------ operations
 
     def _begin_step(self) -> None:
-        if self.host.draw() < self.mistake:
+        if self.host.draw() < self.habits.mistake:
             self.host.mistaken()
             self._vote(VoteKind(1 + int(self.host.draw() * 3)))
             return
         self.doing = "operations"
-        self._count = 1 + self.content.digest[0] % 4
-        self._flying.clear()
-        self._refill()
+        digest = self.content.digest
+        self._count = 1 + digest[0] % 4
+        self._deferred = digest[9] % 3 == 0
+        self._next = 0
+        self._go_on()
 
-    def _refill(self) -> None:
-        """Keeps the window full, in program order; when all are done, the step is."""
-        if self.doing != "operations":
-            return
-        if len(self._outcomes) == self._count:
+    def _go_on(self) -> None:
+        """Keeps the window full, in program order; when all is looked at, the step is over, or begins again."""
+        if not self._calls and self._realign:
+            self._leave_step()
+        elif not self._calls and self._repeat:
+            self._repeat = False
+            self._outcomes.clear()
+            self._next = 0
+        elif len(self._outcomes) == self._total:
             self._end_step()
-            return
-        if self._realign:
-            if not self._flying:
-                self.doing = "think"
-                self.host.later(self._pause(), self.sync)
-            return
-        for index in range(self._count):
-            if len(self._flying) >= WINDOW:
-                return
-            if index not in self._outcomes and index not in self._flying:
-                self._flying[index] = True
-                digest = self.content.digest
-                kind = digest[1 + index] % 4
-                tag = digest[5 + index] % TAGS
-                self.host.start(Operation((digest, index), tag, 0 if kind < 2 else kind, self._done))
+        if self.doing == "operations" and not self._repeat and not self._realign:
+            while self._next < self._total and len(self._calls) < WINDOW and not self._unseen:
+                self._next += 1
+                self._call_operation(self._next - 1)
 
-    def _done(self, key: Key, status: Status | None, epoch: int, members: tuple[PeerId, ...]) -> None:
-        index = key[1]
-        del self._flying[index]
+    @property
+    def _total(self) -> int:
+        return self._count + self._deferred
+
+    def _call_operation(self, index: int) -> None:
+        digest = self.content.digest
+        commits = index == self._count
+        call = Call(index, 0 if commits else digest[5 + index] % TAGS)
+        kind = digest[1 + index] % 4
+        self._calls.append(call)
+
+        def done(key: Key, status: Status | None, epoch: int, members: tuple[PeerId, ...]) -> None:
+            call.outcome = (status, epoch, members)
+            self._plan_look()
+
+        deferred = self._deferred and not commits
+        kind = 0 if kind < 2 or commits else kind
+        self.host.start(Operation(self._key(index), call.tag, kind, done, deferred=deferred, commit=commits))
+
+    def _key(self, index: int) -> Key:
+        """The same on all members: a step begins anew after each synchronisation."""
+        return ((self.content.lineage, self.content.digest), index)
+
+    def _plan_look(self) -> None:
+        if not self._looking and self._calls and self._calls[0].outcome is not None:
+            self._looking = True
+            self.host.later(self._pause() / 20, self._look)
+
+    def _look(self) -> None:
+        """At the result of the oldest call."""
+        self._looking = False
+        call = self._calls.popleft()
+        self._unseen = max(0, self._unseen - 1)
+        assert call.outcome is not None
+        status, epoch, members = call.outcome
         if status is None:
-            self.host.finished(key, epoch, members)
-            self._outcomes[index] = (epoch, members)
+            self._outcomes[call.index] = call.outcome
+            commits = call.index == self._count
+            if commits or not self._deferred:
+                step = list(self._outcomes.values()) if commits else []
+                self.host.finished(self._key(call.index), epoch, members, step)
         else:
-            self.host.aborted(key, status, epoch)
+            self.host.seen(call.tag, epoch)
+            self._unseen = len(self._calls)
+            self.host.aborted(status, epoch)
+            self._alone = status is Status.TOO_FEW_PEERS
             if status not in RETRIABLE:
                 self._realign = True
-        self.host.later(self._pause() / 20, self._refill)
+            elif self._deferred:
+                self._repeat = True
+            elif not self._realign:
+                self._call_operation(call.index)
+        self._go_on()
+        self._plan_look()
+
+    def _leave_step(self) -> None:
+        """Something else than a loss: all programs meet again in the next synchronisation. What is left of a step of
+        deferred operations must be settled first."""
+        if self.host.pending():
+            self._call_operation(self._count)
+            return
+        self.doing = "think"
+        self._repeat = False
+        self._outcomes.clear()
+        if self._alone:
+            self.host.later(self._pause(), self._vote, VoteKind.ARE_PEERS_PENDING)
+        else:
+            self.host.later(self._pause(), self.sync)
 
     def _end_step(self) -> None:
         self.doing = "think"
         self.content = self.content.grown(sorted(self._outcomes.items()))
         self._outcomes.clear()
         self.steps += 1
-        optimize = self.optimize and self.content.digest[0] % 8 == 0
+        optimize = self.habits.optimize and self.content.digest[0] % 8 == 0
         kind = VoteKind.OPTIMIZE_TOPOLOGY if optimize else VoteKind.ARE_PEERS_PENDING
-        if self.host.draw() < self.mistake / 2:
+        if self.host.draw() < self.habits.mistake / 2:
             self.host.mistaken()
             self.host.later(self._pause(), self.sync)
         else:
             self.host.later(self._pause(), self._vote, kind)
 
     def _pause(self) -> float:
-        return self.pause_ms * self.host.draw() * 2
+        return self.habits.pause_ms * self.host.draw() * 2

@@ -11,21 +11,43 @@ import multiprocessing
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sim.world import World
+from tests.sim.mutants import MUTANTS
+from tests.sim.world import Kinds, World
 
 FIRST_SEED = 1
+MUTANT_SEEDS = 2_000
 
 
-def run_seed(seed: int) -> tuple[int, list[str], int, int]:
-    """(seed, violations, operations that succeeded, operations that were aborted)."""
-    world = World(seed)
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one seed ended. `faults` are those that it dealt, `operations` succeeded, `aborts` did not."""
+
+    seed: int
+    faults: tuple[str, ...]
+    violations: tuple[str, ...]
+    operations: int
+    aborts: int
+
+
+def run_seed(seed: int, faults: Sequence[str] | None = None, kinds: Kinds | None = None) -> Result:
+    """One run, with the faults that the seed deals or with others."""
+    world = World(seed, faults=faults, kinds=kinds)
     try:
         violations = world.run()
     except Exception as error:  # an exception out of a core is a finding like any other
         violations = [f"{type(error).__name__}: {error}"]
-    return seed, violations[:3], world.operations, world.aborts
+    return Result(seed, tuple(world.faults.kinds), tuple(violations[:3]), world.operations, world.aborts)
+
+
+def kept_seeds() -> list[int]:
+    """Those that ever failed; the file says what each one found."""
+    lines = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def commit() -> str:
@@ -36,10 +58,33 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def report(seed: int, violations: list[str]) -> None:
-    for violation in violations:
-        print(f"seed {seed}: {violation}")
-    print(f"  commit {commit()}, again with: python -m tests.sim.run --seed {seed} --trace")
+def report(result: Result) -> None:
+    for violation in result.violations:
+        print(f"seed {result.seed}: {violation}")
+    print(f"  faults: {', '.join(result.faults) or 'none'}")
+    print(f"  commit {commit()}, again with: python -m tests.sim.run --seed {result.seed}", flush=True)
+
+
+def catch(name: str) -> tuple[str, int, str]:
+    """(mutant, how many seeds it takes to catch it, by which violation); MUTANT_SEEDS + 1 if it is not caught."""
+    mutant = MUTANTS[name]
+    for seed in range(1, MUTANT_SEEDS + 1):
+        result = run_seed(seed, mutant.faults, mutant.kinds)
+        if result.violations:
+            return name, seed, result.violations[0]
+    return name, MUTANT_SEEDS + 1, "not caught"
+
+
+def run_mutants(jobs: int) -> bool:
+    """Whether all deliberate faults are caught."""
+    begun = time.monotonic()
+    survivors = 0
+    with multiprocessing.Pool(jobs) as pool:
+        for name, seeds, violation in pool.imap_unordered(catch, MUTANTS, chunksize=1):
+            survivors += seeds > MUTANT_SEEDS
+            print(f"{name:20} {seeds:5}  {violation[:120]}", flush=True)
+    print(f"{len(MUTANTS)} mutants, {survivors} not caught, {time.monotonic() - begun:.1f} s")
+    return survivors == 0
 
 
 def run_many(first: int, count: int, jobs: int) -> bool:
@@ -48,26 +93,29 @@ def run_many(first: int, count: int, jobs: int) -> bool:
     bad = operations = aborts = 0
     seeds = range(first, first + count)
     with multiprocessing.Pool(jobs) as pool:
-        for seed, violations, done, aborted in pool.imap_unordered(run_seed, seeds, chunksize=8):
-            operations += done
-            aborts += aborted
-            if violations:
+        for result in pool.imap_unordered(run_seed, seeds, chunksize=8):
+            operations += result.operations
+            aborts += result.aborts
+            if result.violations:
                 bad += 1
-                report(seed, violations)
+                report(result)
     seconds = time.monotonic() - begun
     print(f"{count} seeds, {operations} operations, {aborts} aborted, {bad} seeds violated, {seconds:.1f} s")
     return bad == 0
 
 
-def run_one(seed: int, trace: bool) -> bool:
-    world = World(seed, record=trace)
-    violations = world.run()
+def run_one(seed: int) -> bool:
+    """Runs one seed and prints what happens in it: whether it holds."""
+    world = World(seed, record=True)
+    try:
+        violations = world.run()
+    except Exception:
+        violations = [traceback.format_exc()]
     for line in world.lines or []:
         print(line)
-    faults = ", ".join(world.faults) or "none"
-    print(f"seed {seed}: faults {faults}; {world.operations} operations, {world.aborts} aborted")
-    if violations:
-        report(seed, violations)
+    result = Result(seed, tuple(world.faults.kinds), tuple(violations), world.operations, world.aborts)
+    print(f"seed {seed}: {result.operations} operations, {result.aborts} aborted")
+    report(result)
     return not violations
 
 
@@ -77,10 +125,12 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print what happens")
+    parser.add_argument("--mutants", action="store_true", help="break the cores on purpose: is each fault caught?")
     arguments = parser.parse_args()
+    if arguments.mutants:
+        return 0 if run_mutants(arguments.jobs) else 1
     if arguments.seed is not None:
-        return 0 if run_one(arguments.seed, arguments.trace) else 1
+        return 0 if run_one(arguments.seed) else 1
     return 0 if run_many(arguments.first, arguments.seeds, arguments.jobs) else 1
 
 
