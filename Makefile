@@ -4,6 +4,7 @@
 #   make build    the library and the Python package, editable, in .venv
 #   make test     C tests, then Python tests
 #   make sim      the simulator: SEED=n replays one run, SEEDS=n tries so many
+#   make matrix   every fault in every phase of every collective, with real processes; an hour
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
@@ -14,7 +15,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
-.PHONY: build test sim check stress demo bench
+.PHONY: build test sim matrix check stress demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -27,6 +28,9 @@ test: $(VENV)/installed-test
 
 sim: $(VENV)/installed-test
 	$(RUN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+matrix: $(VENV)/installed-test
+	$(RUN)/python -m pytest -m matrix
 
 check: $(VENV)/installed-test $(VENV)/installed-dev
 	$(RUN)/ruff check .
