@@ -104,8 +104,17 @@ typedef enum pccl_algorithm {
     PCCL_BINOMIAL = 3,
     PCCL_CHAIN = 4,
     PCCL_DISSEMINATION = 5,
-    PCCL_ALGORITHM_COUNT = 6
+    PCCL_TREE = 6,
+    PCCL_ALGORITHM_COUNT = 7
 } pccl_algorithm;
+
+/* Which links between members a group uses. */
+typedef enum pccl_shape {
+    PCCL_SHAPE_FULL = 0, /* any */
+    PCCL_SHAPE_RING = 1, /* those between neighbours on the ring */
+    PCCL_SHAPE_TREE = 2, /* those between parent and child */
+    PCCL_SHAPE_COUNT = 3
+} pccl_shape;
 
 size_t pccl_dtype_bytes(pccl_dtype dtype);                    /* 0 for numbers outside the list */
 const char *pccl_dtype_name(pccl_dtype dtype);                /* "float32"; "?" outside the list, as below */
@@ -174,6 +183,11 @@ typedef struct pccl_view {
     uint32_t rank;              /* this peer's index in `members` */
     const pccl_member *members; /* in rank order */
     const uint32_t *ring;       /* `size` ranks in ring order; NULL is rank order */
+    /* Which links operations may use; between other members there need not be any. Equal on all members. */
+    pccl_shape shape;
+    const uint32_t *parents; /* TREE: `size` places in `ring`, by place in `ring`: each one's parent. The tree is
+                                numbered in preorder: place 0 is the root and its own parent, and what is below a place
+                                stands right behind it */
     /* The verdicts for the epoch before: operations not named here that have not returned are aborted. */
     const pccl_operation_name *commits;
     uint32_t commits_count;
@@ -184,7 +198,7 @@ typedef struct pccl_view {
 /* Makes `view` the current one. Open operations of the epoch before are settled: committed ones publish
  * their result, the others leave their input as it was and end with `cause`. Links to members that stay and
  * are sound are kept; others are closed. Copies all it needs. Errors: INVALID (stale epoch, rank out of
- * range, ring not a permutation, bad address), NO_MEMORY; nothing changes then. */
+ * range, ring not a permutation, parents no tree, bad address), NO_MEMORY; nothing changes then. */
 pccl_status pccl_engine_install(pccl_engine *engine, const pccl_view *view, pccl_error *error);
 
 /* Ends every operation, open or later, with `status` and `text` until a further view is installed
@@ -217,6 +231,10 @@ typedef struct pccl_report_line {
 pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
                                size_t *count);
 
+/* Makes the link to `peer` now, if there is none: this side dials too. A PCCL_EVENT_LINKED follows once the other side
+ * is heard. No effect if `epoch` is not the current one or `peer` no other member. */
+void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer);
+
 /* Has this peer started operation `name` of `epoch`? 1, 0, or -1 when `epoch` is not the current one. */
 int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name);
 
@@ -234,8 +252,9 @@ typedef enum pccl_event_kind {
     PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
     PCCL_EVENT_REFUSED = 5, /* connections came that are not of this run; `token` says how many since the start. At most
                                one such event in ten seconds: for a log line */
-    PCCL_EVENT_UNSHARED = 6 /* a peer of this host is reached through TCP, since no memory can be shared with it: `text`
-                               says why. Once: for a log line */
+    PCCL_EVENT_UNSHARED = 6, /* a peer of this host is reached through TCP, since no memory can be shared with it: `text`
+                                says why. Once: for a log line */
+    PCCL_EVENT_LINKED = 7    /* there is a link to `peer`: pccl_engine_dial or a SUSPECT for TIMEOUT was about it */
 } pccl_event_kind;
 
 enum { PCCL_EVENT_RANKS = 8 };
@@ -284,7 +303,8 @@ typedef struct pccl_call {
     pccl_collective collective;
     pccl_dtype dtype;
     pccl_reduce_op op;
-    pccl_algorithm algorithm;
+    pccl_algorithm algorithm; /* AUTO, or a wish: where the view's shape lacks links that it needs, AUTO is taken.
+                                 pccl_info tells */
     uint32_t root;
     uint32_t flags;
     uint64_t count;

@@ -185,8 +185,10 @@ class Engine:
         commits: Sequence[OperationName] = (),
         cause: int = 0,
         cause_text: str = "",
+        shape: int = constants.PCCL_SHAPE_FULL,
+        parents: Sequence[int] = (),
     ) -> None:
-        """Makes a view the current one; see `pccl_engine_install`, also for errors."""
+        """Makes a view the current one; see `pccl_engine_install`, also for errors. `parents` belong to a tree."""
         members_raw = ffi.new("pccl_member[]", len(members))
         for target, member in zip(members_raw, members, strict=True):
             target.id.bytes = member.id
@@ -194,11 +196,13 @@ class Engine:
             target.port = member.port
             target.host_id = member.host_id
         ring_raw = ffi.new("uint32_t[]", list(ring)) if ring else NULL
+        parents_raw = ffi.new("uint32_t[]", list(parents)) if parents else NULL
         commits_raw = ffi.new("pccl_operation_name[]", [(name.tag, name.sequence) for name in commits])
         text_raw = ffi.new("char[]", _c_text(cause_text))
         view = ffi.new("pccl_view *")
         view.epoch, view.size, view.rank = epoch, len(members), rank
         view.members, view.ring = members_raw, ring_raw
+        view.shape, view.parents = shape, parents_raw
         view.commits, view.commits_count = commits_raw, len(commits)
         view.cause, view.cause_text = cause, text_raw
         with self._slot() as slot:
@@ -214,6 +218,13 @@ class Engine:
         """Stops all operations of `epoch` for good; a FROZEN event follows."""
         with self._slot():
             lib.pccl_engine_freeze(self._engine, epoch)
+
+    def dial(self, epoch: int, peer: bytes) -> None:
+        """Makes the link to `peer` now; a LINKED event follows when it is there."""
+        peer_raw = ffi.new("pccl_peer_id *")
+        peer_raw.bytes = peer
+        with self._slot():
+            lib.pccl_engine_dial(self._engine, epoch, peer_raw[0])
 
     def report(self, epoch: int) -> list[ReportLine]:
         """The state of every operation of a frozen epoch. Raises InvalidArgument when it is not frozen here."""

@@ -83,7 +83,8 @@ class Collective(IntEnum):
 
 
 class Algorithm(IntEnum):
-    """How a collective moves its bytes. AUTO chooses by bytes and world size; `Communicator.explain_call` says why."""
+    """How a collective moves its bytes. AUTO chooses by bytes and world size; `Communicator.explain_call` says why. Any
+    other is a wish: where links that it needs are down, the automatic choice is taken, and the result's info tells."""
 
     AUTO = constants.PCCL_AUTO
     RING = constants.PCCL_RING
@@ -91,6 +92,8 @@ class Algorithm(IntEnum):
     BINOMIAL = constants.PCCL_BINOMIAL
     CHAIN = constants.PCCL_CHAIN
     DISSEMINATION = constants.PCCL_DISSEMINATION
+    TREE = constants.PCCL_TREE
+    """Along the links of a tree; the only choice where the living links between members hold no ring."""
 
 
 class Attribute(Enum):

@@ -24,6 +24,15 @@ static struct peer *find_peer(const struct pccl__sim_network *network, const pcc
     return NULL;
 }
 
+static bool is_blocked(const struct pccl__sim_network *network, const pccl_peer_id *a, const pccl_peer_id *b) {
+    for (struct list *node = network->blocks.next; node != &network->blocks; node = node->next) {
+        const struct block *block = LIST_ENTRY(node, struct block, link);
+        if ((same_id(&block->a, a) && same_id(&block->b, b)) || (same_id(&block->a, b) && same_id(&block->b, a)))
+            return true;
+    }
+    return false;
+}
+
 static void meet(struct sim_channel *a, struct sim_channel *b) {
     struct sim_channel *ends[2] = {a, b};
     a->other = b;
@@ -60,9 +69,13 @@ static pccl_status sim_open(struct pccl__transport *transport, const pccl_member
 
     struct peer *target = find_peer(network, &member->id);
     bool dead = target && target->dead;
-    for (struct list *node = network->channels.next; !dead && node != &network->channels; node = node->next) {
+    channel->blocked = is_blocked(network, &peer->id, &member->id);
+    for (struct list *node = network->channels.next; !dead && !channel->blocked && node != &network->channels;
+         node = node->next) {
         struct sim_channel *other = LIST_ENTRY(node, struct sim_channel, network_link);
-        if (other->met || other->down || other->peer != target || !same_id(&other->base.peer, &peer->id)) continue;
+        if (other->met || other->down || other->blocked || other->peer != target ||
+            !same_id(&other->base.peer, &peer->id))
+            continue;
         meet(channel, other);
         break;
     }
@@ -111,12 +124,15 @@ struct pccl__sim_network *pccl__sim_network_new(uint64_t seed, struct pccl__sim_
     network->faults = faults;
     list_init(&network->peers);
     list_init(&network->channels);
+    list_init(&network->blocks);
     return network;
 }
 
 void pccl__sim_network_free(struct pccl__sim_network *network) {
     CHECK(list_empty(&network->peers) && list_empty(&network->channels));
     CHECK(!network->queue.first);
+    struct list *node;
+    while ((node = list_pop_front(&network->blocks))) free(LIST_ENTRY(node, struct block, link));
     free(network);
 }
 
@@ -140,6 +156,21 @@ void pccl__sim_cut(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_
             pccl__sim_part(channel);
     }
 }
+
+void pccl__sim_block(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_id b) {
+    struct block *block = calloc(1, sizeof *block);
+    CHECK(block); /* as in pccl__sim_link_break */
+    *block = (struct block){.a = a, .b = b};
+    list_init(&block->link);
+    list_push_back(&network->blocks, &block->link);
+    pccl__sim_cut(network, a, b);
+    for (struct list *node = network->channels.next; node != &network->channels; node = node->next) {
+        struct sim_channel *channel = LIST_ENTRY(node, struct sim_channel, network_link);
+        if (is_blocked(network, &channel->peer->id, &channel->base.peer)) channel->blocked = !channel->met;
+    }
+}
+
+uint64_t pccl__sim_blocked_frames(const struct pccl__sim_network *network) { return network->blocked_frames; }
 
 uint64_t pccl__sim_next_ns(const struct pccl__sim_network *network) {
     return network->queue.first ? network->queue.first->due_ns : NEVER_NS;

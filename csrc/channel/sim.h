@@ -31,6 +31,10 @@ struct pccl__transport *pccl__sim_transport_new(struct pccl__sim_network *networ
 void pccl__sim_kill(struct pccl__sim_network *network, pccl_peer_id id);
 /* Breaks the one link between two living peers. */
 void pccl__sim_cut(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_id b);
+/* From now on no link between the two is made: one that is wanted is doubted, and breaks soon after. */
+void pccl__sim_block(struct pccl__sim_network *network, pccl_peer_id a, pccl_peer_id b);
+/* Frames that somebody wanted to send between blocked peers. */
+uint64_t pccl__sim_blocked_frames(const struct pccl__sim_network *network);
 /* Virtual time: when the next frame is due (NEVER_NS: none). The test advances its clock to it and runs the peers. */
 uint64_t pccl__sim_next_ns(const struct pccl__sim_network *network);
 uint64_t pccl__sim_now_ns(const struct pccl__sim_network *network);

@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/status.h"
 
 struct frame *pccl__sim_frame_new(enum frame_kind kind, uint32_t copy_bytes) {
     struct frame *frame = calloc(1, sizeof *frame + copy_bytes);
@@ -60,6 +61,12 @@ void pccl__sim_link_break(struct sim_channel *channel) {
 }
 
 void pccl__sim_emit(struct sim_channel *from, struct frame *frame) {
+    network_of(from)->blocked_frames += from->blocked;
+    if (from->blocked && !from->down) {
+        from->base.doubted = true;
+        (void)pccl__fail(&from->base.error, PCCL_SYSTEM, "sim: link blocked");
+        pccl__sim_link_break(from);
+    }
     if (from->down) {
         pccl__sim_frame_free(frame);
     } else if (!from->met) {

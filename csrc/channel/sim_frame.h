@@ -44,6 +44,11 @@ struct peer {
     bool dead;
 };
 
+struct block {
+    struct list link;
+    pccl_peer_id a, b;
+};
+
 struct sim_channel {
     struct pccl__channel base;
     struct peer *peer;
@@ -51,6 +56,7 @@ struct sim_channel {
     struct sim_channel *other; /* the far end, from meeting until one side closes */
     bool met, down, closed;    /* down: nothing that is sent from now on arrives */
     struct frame *break_frame; /* made beforehand, so that a link can always break; NULL: used */
+    bool blocked;              /* it will not meet */
     struct list unlinked;      /* frames posted before the ends met */
     struct list in_flight, arrived_control, arrived_data;
     uint64_t control_due_ns, data_due_ns; /* of the last frame towards us, for order */
@@ -65,7 +71,8 @@ struct pccl__sim_network {
     uint64_t random, now_ns;
     struct pccl__sim_faults faults;
     struct heap queue; /* frame.timer */
-    struct list peers, channels;
+    struct list peers, channels, blocks;
+    uint64_t blocked_frames;
 };
 
 static inline struct pccl__sim_network *network_of(const struct sim_channel *channel) { return channel->peer->network; }
@@ -84,7 +91,8 @@ void pccl__sim_frame_lose(struct frame *frame);
 void pccl__sim_lose_all(struct list *frames);
 /* It will reach `to` after a random delay. */
 void pccl__sim_schedule(struct sim_channel *to, struct frame *frame);
-/* Sends it to the far end, or keeps it until there is one; the link may break under it. Owns the frame. */
+/* Sends it to the far end, or keeps it until there is one; the link may break under it. Owns the frame. A blocked
+ * channel begins to fail. */
 void pccl__sim_emit(struct sim_channel *from, struct frame *frame);
 /* The link fails, as seen by both ends, each after a delay of its own. */
 void pccl__sim_link_break(struct sim_channel *channel);

@@ -222,17 +222,6 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
     }
 }
 
-static void abort_notice(struct pccl__core *core, uint32_t rank, const struct pccl__notice *notice) {
-    if (notice->key.epoch > core->group.epoch) core->early_abort = max_u64(core->early_abort, notice->key.epoch);
-    if (notice->key.epoch != core->group.epoch || core->frozen) return;
-    pccl_peer_id suspect = {{0}};
-    char text[PCCL_MESSAGE_BYTES];
-    if (notice->bytes >= sizeof suspect) memcpy(&suspect, notice->data, sizeof suspect);
-    size_t said = notice->bytes > sizeof suspect ? notice->bytes - sizeof suspect : 0;
-    snprintf(text, sizeof text, "rank %u stopped: %.*s", rank, (int)said, (const char *)notice->data + sizeof suspect);
-    pccl__core_freeze(core, PCCL_ABORTED, &suspect, text);
-}
-
 static void notice_came(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
     uint32_t rank = pccl__group_rank_of(&core->group, &channel->peer);
     if (rank == core->group.size) return;
@@ -254,7 +243,7 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
         pccl__core_refused(core, channel, notice);
         break;
     case PCCL__NOTICE_ABORT:
-        abort_notice(core, rank, notice);
+        pccl__core_abort_notice(core, notice);
         break;
     case PCCL__NOTICE_MISMATCH:
         pccl__core_mismatch_notice(core, notice);
@@ -288,15 +277,15 @@ void pccl__core_retire(struct pccl__core *core, struct pccl__channel **slot) {
     channel->ops->free(channel);
 }
 
-void pccl__core_notify_all(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
-                           const struct pccl__stamp *stamp, const void *data, uint32_t bytes) {
+void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
+                       const struct pccl__stamp *stamp, const void *data, uint32_t bytes) {
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
         struct pccl__channel *channel = core->group.channels[rank];
-        if (channel && !channel->broken) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
+        if (pccl__group_tells(&core->group, rank)) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
     }
 }
 
-/* ---------------------------------------------------------------- links that break */
+/* ---------------------------------------------------------------- links that come and go */
 
 static bool has_open_operation(const struct pccl__core *core) {
     for (struct list *node = core->open.next; node != &core->open; node = node->next)
@@ -304,8 +293,8 @@ static bool has_open_operation(const struct pccl__core *core) {
     return false;
 }
 
-/* While nothing needs the link its loss is only a suspicion; a fresh channel takes its place. Without one, or if nobody
- * can be told, nothing can go on in this epoch. */
+/* While no operation can need the link its loss is only a suspicion; a fresh channel takes its place. Without one, or
+ * if nobody can be told, nothing can go on in this epoch. */
 static void replace_channel(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     pccl_event event = {
@@ -330,7 +319,26 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
     pccl_event event = {
         .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_TIMEOUT, .epoch = core->group.epoch, .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "no link to rank %u yet: %.400s", rank, channel->error.message);
-    core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
+    core->group.doubts_told[rank] = core->group.awaited[rank] = pccl__events_add(&core->events, &event);
+}
+
+static void tell_linked(struct pccl__core *core, uint32_t rank) {
+    pccl_event event = {.kind = PCCL_EVENT_LINKED,
+                        .reason = PCCL_OK,
+                        .epoch = core->group.epoch,
+                        .peer = core->group.channels[rank]->peer};
+    snprintf(event.text, sizeof event.text, "there is a link to rank %u", rank);
+    if (pccl__events_add(&core->events, &event)) core->group.awaited[rank] = 0;
+}
+
+void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id *peer) {
+    uint32_t rank = pccl__group_rank_of(&core->group, peer);
+    struct pccl__channel *channel = rank < core->group.size ? core->group.channels[rank] : NULL;
+    if (epoch != core->group.epoch || !channel || channel->broken) return;
+    core->group.awaited[rank] = 1;
+    struct pccl__key key = {.epoch = epoch};
+    struct pccl__stamp stamp = {{0}};
+    channel->ops->post_notice(channel, PCCL__NOTICE_GREETING, &key, &stamp, NULL, 0);
 }
 
 static void note_link(struct pccl__core *core, struct pccl__channel *channel) {
@@ -350,11 +358,12 @@ static void check_link(struct pccl__core *core, uint32_t rank) {
     note_link(core, channel);
     if (!channel->broken) {
         if (channel->doubted) tell_doubt(core, rank);
+        if (core->group.awaited[rank] && channel->heard_ns && !channel->doubted) tell_linked(core, rank);
         return;
     }
     pccl__core_fail_fetches(core, &channel->peer, channel->error.message);
     if (core->frozen) return;
-    if (!has_open_operation(core)) {
+    if (!core->group.used[rank] || !has_open_operation(core)) {
         replace_channel(core, rank);
         return;
     }
@@ -445,8 +454,8 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     pccl__tags_init(&core->tags);
     pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
-    struct list *lists[] = {&core->open,   &core->queued, &core->leaving,  &core->held,
-                            &core->failed, &core->served, &core->schedules};
+    struct list *lists[] = {&core->open,   &core->queued, &core->leaving,   &core->held,
+                            &core->failed, &core->served, &core->schedules, &core->asked};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
     core->exec = (struct pccl__exec){.group = &core->group,
                                      .pool = &core->pool,
@@ -470,6 +479,7 @@ void pccl__core_free(struct pccl__core *core) {
     pccl__core_drop_served(core);
     pccl__core_drop_mismatches(core);
     pccl__core_drop_schedules(core);
+    pccl__wait_forget(core);
     pccl__group_clear(&core->group);
     pccl__tags_free(&core->tags);
     pccl__unseen_clear(&core->unseen);

@@ -25,7 +25,9 @@ enum {
     PCCL__NOTICE_MISMATCH, /* key of the operation; data: rank a, rank b u32; stamp a, stamp b */
     PCCL__NOTICE_ANNOUNCE, /* key and stamp of an operation that waits */
     PCCL__NOTICE_REFUSED,  /* answers WANTED: no such range is served */
-    PCCL__NOTICE_STARTED   /* answers ANNOUNCE: the sender has started that operation, or has even ended it */
+    PCCL__NOTICE_STARTED,  /* of an operation that waits somewhere; data, also of ANNOUNCE: who has started it (wait.c)
+                            */
+    PCCL__NOTICE_GREETING  /* nothing but a reason to make the link */
 };
 
 struct pccl__core_options {
@@ -63,7 +65,9 @@ struct pccl__core {
     uint32_t stopped_next;
     struct pccl__events events;
     struct pccl__recorder recorder;
-    struct list schedules; /* start.c: those of this epoch */
+    struct list asked;                   /* wait.c: struct asked, oldest first */
+    struct list schedules;               /* start.c: those of this epoch */
+    const struct pccl__planner *barrier; /* whose plan is exec.finish */
     uint64_t now_ns;
     uint64_t newest_epoch;
     uint32_t fetches;     /* so far; tells their keys apart */
@@ -110,6 +114,8 @@ void pccl__core_drop_schedules(struct pccl__core *core);
 pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, uint64_t now_ns, pccl_error *error);
 /* Stops the current epoch; `suspect` may be NULL. No effect without an epoch or when frozen. */
 void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text);
+/* Another member stopped its epoch: so do we, and tell the others what it told. */
+void pccl__core_abort_notice(struct pccl__core *core, const struct pccl__notice *notice);
 void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text);
 pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pccl_report_line *lines, size_t capacity,
                               size_t *count);
@@ -178,8 +184,10 @@ void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operatio
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);
 /* Closes, drains and frees a channel; NULL is allowed. */
 void pccl__core_retire(struct pccl__core *core, struct pccl__channel **channel);
-/* Sends a notice to every other member whose link is up; lost ones do not matter. */
-void pccl__core_notify_all(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
-                           const struct pccl__stamp *stamp, const void *data, uint32_t bytes);
+/* Makes the link to a member, and tells when it is there. */
+void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id *peer);
+/* Sends a notice to the members next to us. Whoever hears of news passes it on once, so that it reaches all. */
+void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
+                       const struct pccl__stamp *stamp, const void *data, uint32_t bytes);
 
 #endif

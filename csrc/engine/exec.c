@@ -66,7 +66,8 @@ static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *o
     op->segment_elements = max_u64(segment / op->element_bytes, 1);
     op->segments = (uint32_t)div_ceil(elements, op->segment_elements);
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
-    op->slots = (uint32_t)min_u64(op->segments, PCCL__WINDOW_SEGMENTS);
+    uint64_t window = PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1);
+    op->slots = (uint32_t)min_u64(op->segments, min_u64(max_u64(window, 1), PCCL__WINDOW_SEGMENTS));
 }
 
 static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
@@ -302,55 +303,58 @@ static void copy_unreceived(struct pccl__exec *exec, struct pccl_operation *op) 
 }
 
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
- * gave it up, and no send may still read what is overwritten. The ring reads each piece of the input, and has it sent,
- * before that piece's result can exist: so it works in the output itself and saves each piece just before, while it is
- * in the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
+ * gave it up, and no send may still read what is overwritten. Ring and tree read each piece of the input, and have it
+ * sent, before that piece's result can exist: so they work in the output itself and save each piece just before, while
+ * it is in the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the
+ * end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     bool reduces = op->call.collective == PCCL_ALL_REDUCE || op->call.collective == PCCL_REDUCE_SCATTER;
     const uint8_t *own = op->call.collective == PCCL_REDUCE_SCATTER
                              ? op->input + exec->group->rank * op->call.count * op->element_bytes
                              : op->input;
-    bool ring = op->algorithm == PCCL_RING, discard = op->call.flags & PCCL_DISCARD_INPUT;
+    bool late = op->algorithm == PCCL_RING || op->algorithm == PCCL_TREE, discard = op->call.flags & PCCL_DISCARD_INPUT;
     op->result = op->call.output;
-    if (!reduces || op->call.output != own || op->call.count == 0 || (ring && discard)) return PCCL_OK;
+    if (!reduces || op->call.output != own || op->call.count == 0 || (late && discard)) return PCCL_OK;
     op->shadow_bytes = op->call.count * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
-    op->shadow_use = ring ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (!ring) op->result = op->shadow;
+    op->shadow_use = late ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (!late) op->result = op->shadow;
     return PCCL_OK;
 }
 
 static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
-    uint32_t rounds = exec->finish->plan.rounds;
-    size_t slots = op->slots * sizeof *op->slot, finish = rounds * sizeof(struct pccl__transfer);
+    uint32_t steps = exec->finish->plan.steps_count;
+    size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
     size_t pieces = (size_t)op->schedule->plan.chunks * op->segments;
-    op->arena_bytes = tasks + 2 * finish + slots + pieces + rounds + 1;
+    op->arena_bytes = tasks + finish + slots + pieces + steps + 1;
     op->arena = pccl__pool_take(exec->pool, op->arena_bytes);
     if (!op->arena) return PCCL_NO_MEMORY;
     uint8_t *at = op->arena;
     op->task = (struct pccl__task *)at;
-    op->finish.send = (struct pccl__transfer *)(at += tasks);
-    op->finish.recv = (struct pccl__transfer *)(at += finish);
+    op->finish.transfer = (struct pccl__transfer *)(at += tasks);
     op->slot = (struct pccl__slot *)(at += finish);
     op->saved = at + slots;
     op->finish.heard = op->saved + pieces;
     memset(op->task, 0, tasks);
-    memset(op->finish.send, 0, 2 * finish);
-    memset(op->saved, 0, pieces + rounds + 1);
-    op->finish.rounds = rounds;
+    memset(op->finish.transfer, 0, finish);
+    memset(op->saved, 0, pieces + steps + 1);
+    op->finish.steps = steps;
     return PCCL_OK;
 }
 
+static pccl_status post_finish(struct pccl__exec *exec, struct pccl_operation *op, uint32_t index) {
+    const struct pccl__step *step = &exec->finish->plan.steps[index];
+    fill_transfer(op, &op->finish.transfer[index], PCCL__FINISH_STEP + step->round, 0, NULL, 0);
+    return post(exec, op, step->peer, &op->finish.transfer[index], pccl__step_is_send(step));
+}
+
 static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_operation *op) {
-    for (uint32_t round = 0; round < op->finish.rounds; round++) {
-        const struct pccl__step *step = &exec->finish->plan.steps[2 * round + 1];
-        fill_transfer(op, &op->finish.recv[round], PCCL__FINISH_STEP + round, 0, NULL, 0);
-        pccl_status status = post(exec, op, step->peer, &op->finish.recv[round], false);
-        if (status != PCCL_OK) return status;
-    }
-    return PCCL_OK;
+    pccl_status status = PCCL_OK;
+    for (uint32_t i = 0; i < exec->finish->receives_count && status == PCCL_OK; i++)
+        status = post_finish(exec, op, exec->finish->receives[i]);
+    return status;
 }
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -368,19 +372,14 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
 
 static bool is_finish(const struct pccl__transfer *transfer) { return transfer->key.step >= PCCL__FINISH_STEP; }
 
-static pccl_status finish_send(struct pccl__exec *exec, struct pccl_operation *op) {
-    uint32_t round = op->finish.round;
-    const struct pccl__step *step = &exec->finish->plan.steps[2 * round];
-    fill_transfer(op, &op->finish.send[round], PCCL__FINISH_STEP + round, 0, NULL, 0);
-    return post(exec, op, step->peer, &op->finish.send[round], true);
-}
-
-/* Sends the frames of all rounds that may go: a round begins when the one before was heard. */
 static pccl_status finish_advance(struct pccl__exec *exec, struct pccl_operation *op) {
-    while (op->finish.begun && op->finish.round < op->finish.rounds && op->finish.heard[op->finish.round]) {
-        op->finish.round++;
-        if (op->finish.round == op->finish.rounds) break;
-        pccl_status status = finish_send(exec, op);
+    struct pccl__finish *finish = &op->finish;
+    for (; finish->begun && finish->next < finish->steps; finish->next++) {
+        if (!pccl__step_is_send(&exec->finish->plan.steps[finish->next])) {
+            if (!finish->heard[finish->next]) break;
+            continue;
+        }
+        pccl_status status = post_finish(exec, op, finish->next);
         if (status != PCCL_OK) return status;
     }
     return PCCL_OK;
@@ -388,15 +387,13 @@ static pccl_status finish_advance(struct pccl__exec *exec, struct pccl_operation
 
 pccl_status pccl__exec_begin_finish(struct pccl__exec *exec, struct pccl_operation *op) {
     op->finish.begun = true;
-    if (op->finish.rounds == 0) return PCCL_OK;
-    pccl_status status = finish_send(exec, op);
-    return status == PCCL_OK ? finish_advance(exec, op) : status;
+    return finish_advance(exec, op);
 }
 
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__transfer *transfer) {
     if (is_finish(transfer)) {
         if (transfer->is_send) return PCCL_OK;
-        op->finish.heard[transfer->key.step - PCCL__FINISH_STEP] = 1;
+        op->finish.heard[transfer - op->finish.transfer] = 1;
         return finish_advance(exec, op);
     }
     struct pccl__task *task = LIST_ENTRY(transfer, struct pccl__task, transfer);
@@ -416,7 +413,7 @@ bool pccl__exec_data_done(const struct pccl_operation *op, bool sent) {
 }
 
 bool pccl__exec_finished(const struct pccl_operation *op) {
-    return op->finish.begun && op->finish.round == op->finish.rounds;
+    return op->finish.begun && op->finish.next == op->finish.steps;
 }
 
 void pccl__exec_publish(struct pccl_operation *op) {
@@ -446,10 +443,8 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
             cancel_one(exec, plan->steps[i].peer, &task_at(op, slot, i)->transfer, why);
-    for (uint32_t round = 0; round < op->finish.rounds; round++) {
-        cancel_one(exec, exec->finish->plan.steps[2 * round].peer, &op->finish.send[round], why);
-        cancel_one(exec, exec->finish->plan.steps[2 * round + 1].peer, &op->finish.recv[round], why);
-    }
+    for (uint32_t i = 0; i < op->finish.steps; i++)
+        cancel_one(exec, exec->finish->plan.steps[i].peer, &op->finish.transfer[i], why);
 }
 
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -471,8 +466,10 @@ uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_o
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
             if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[group->ring[plan->steps[i].peer]] = 1;
-    for (uint32_t round = op->finish.round; op->finish.begun && round < op->finish.rounds; round++)
-        if (!op->finish.heard[round]) waits[group->ring[exec->finish->plan.steps[2 * round + 1].peer]] = 1;
+    for (uint32_t i = op->finish.next; op->finish.begun && i < op->finish.steps; i++) {
+        const struct pccl__step *step = &exec->finish->plan.steps[i];
+        if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[group->ring[step->peer]] = 1;
+    }
     uint32_t count = 0;
     for (uint32_t rank = 0; rank < group->size; rank++) count += waits[rank];
     return count;

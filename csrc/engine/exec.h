@@ -10,7 +10,8 @@
  * Segments are the unit of progress: a window of segments is admitted, in order, and each goes through all rounds of
  * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with
  * zero buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
- * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes.
+ * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes. Plans with
+ * very many steps (the hub of a large star) get a smaller window.
  *
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
@@ -23,14 +24,19 @@
 #include "engine/pool.h"
 #include "kernel/kernel.h"
 
-enum { PCCL__WINDOW_SEGMENTS = 16, PCCL__RECEIVES_AHEAD = 2, PCCL__FINISH_STEP = 1 << 30 };
+enum {
+    PCCL__WINDOW_SEGMENTS = 16,
+    PCCL__WINDOW_TASKS = 1 << 14,
+    PCCL__RECEIVES_AHEAD = 2,
+    PCCL__FINISH_STEP = 1 << 30
+};
 
 /* What the executor needs of its surroundings. */
 struct pccl__exec {
     struct pccl__group *group;
     struct pccl__pool *pool;
     const struct pccl__kernels *kernels;
-    const struct pccl__schedule *finish; /* the dissemination barrier of this group */
+    const struct pccl__schedule *finish; /* the barrier of this group */
     uint32_t segment_bytes;              /* 0: chosen by size */
 };
 

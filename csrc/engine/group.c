@@ -66,12 +66,18 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
     next->members = malloc(view->size * sizeof *next->members);
     next->ring = malloc(view->size * sizeof *next->ring);
     next->channels = calloc(view->size, sizeof(struct pccl__channel *));
-    next->doubts_told = calloc(view->size, 1);
-    pccl_status status = PCCL_NO_MEMORY;
-    if (!next->members || !next->ring || !next->channels || !next->doubts_told) {
-        pccl__fail(error, status, "no memory for a view of %u members", view->size);
+    next->used = calloc(view->size, 3);
+    pccl_status status = pccl__shape_init(&next->shape, view->shape, view->size, view->parents);
+    if (status == PCCL_INVALID) {
+        pccl__fail(error, status, "shape %d of %u members has no such tree", (int)view->shape, view->size);
         goto failed;
     }
+    if (status != PCCL_OK || !next->members || !next->ring || !next->channels || !next->used) {
+        status = pccl__fail(error, PCCL_NO_MEMORY, "no memory for a view of %u members", view->size);
+        goto failed;
+    }
+    next->doubts_told = next->used + view->size;
+    next->awaited = next->doubts_told + view->size;
     memcpy(next->members, view->members, view->size * sizeof *next->members);
     next->one_host = true;
     for (uint32_t i = 0; i < view->size; i++) {
@@ -82,6 +88,8 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
         next->one_host = next->one_host && here;
         next->host_members += here;
     }
+    for (uint32_t i = 0; i < view->size; i++)
+        next->used[next->ring[i]] = i != next->position && pccl__shape_joins(&next->shape, i, next->position);
     status = open_channels(next, old, transport, error);
     if (status == PCCL_OK) return PCCL_OK;
 failed:
@@ -104,7 +112,8 @@ void pccl__group_clear(struct pccl__group *group) {
     free(group->members);
     free(group->ring);
     free(group->channels);
-    free(group->doubts_told);
+    free(group->used);
+    pccl__shape_free(&group->shape);
     *group = (struct pccl__group){0};
 }
 
@@ -117,4 +126,12 @@ uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id
 struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const pccl_peer_id *id) {
     uint32_t rank = pccl__group_rank_of(group, id);
     return rank < group->size ? group->channels[rank] : NULL;
+}
+
+bool pccl__group_tells(const struct pccl__group *group, uint32_t rank) {
+    const struct pccl__channel *channel = group->channels[rank];
+    if (!channel || channel->broken || !group->used[rank]) return false;
+    if (group->shape.kind != PCCL_SHAPE_FULL || channel->heard_ns) return true;
+    uint32_t next = group->ring[(group->position + 1) % group->size];
+    return rank == next || rank == group->ring[(group->position + group->size - 1) % group->size];
 }

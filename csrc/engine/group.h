@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * group.h - the current view: members in rank order, the ring, one channel per other member.
+ * group.h - the current view: members in rank order, the ring, the shape, one channel per other member.
  *
  * A change of view keeps the channels of members that stay, closes those of members that left or whose link broke, and
  * opens fresh ones. Opening dials nothing.
@@ -10,14 +10,18 @@
 
 #include "channel/channel.h"
 #include "pccl.h"
+#include "plan/shape.h"
 
 struct pccl__group {
     uint64_t epoch;
     uint32_t size, rank, position;
     pccl_member *members;            /* [size] */
     uint32_t *ring;                  /* [size] ranks by position */
+    struct pccl__shape shape;        /* which links plans use, by position */
     struct pccl__channel **channels; /* [size] by rank; NULL at our own */
+    uint8_t *used;                   /* [size] by rank: plans may use our link to it */
     uint8_t *doubts_told;            /* [size] by rank: that the link cannot be made has been told */
+    uint8_t *awaited;                /* [size] by rank: somebody wants to know when the link is there */
     bool one_host;                   /* all members share our host */
     uint32_t host_members;           /* members on our host, us included */
 };
@@ -36,6 +40,10 @@ void pccl__group_clear(struct pccl__group *group);
 struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const pccl_peer_id *id);
 /* group->size when not a member. */
 uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id *id);
+
+/* Do notices for all members go to this one? Passed on by each, they reach everybody over links that are there or that
+ * are needed anyhow. */
+bool pccl__group_tells(const struct pccl__group *group, uint32_t rank);
 
 static inline struct pccl__channel *pccl__group_at_position(const struct pccl__group *group, uint32_t position) {
     return group->channels[group->ring[position]];

@@ -2,11 +2,12 @@
  *
  * mismatch.c - members called different things under one operation name (G6).
  *
- * Who sees a frame with another stamp than its own tells all members both stamps; everyone fails that operation with
- * the same text. Who has not started it yet owes itself the failure: its call of that number ends at once. Only that
- * operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still in
- * the epoch before when it was told did not listen: its call will stall, announce itself, and be told again. What is
- * owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep more.
+ * Who sees a frame with another stamp than its own tells both stamps to the members next to it; everyone passes that on
+ * once and fails the operation with the same text. Who has not started it yet owes itself the failure: its call of that
+ * number ends at once. Only that operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that
+ * nothing piles up. Who was still in the epoch before when it was told did not listen: its call will stall, announce
+ * itself, and be told again. What is owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep
+ * more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +54,11 @@ static void discard(struct pccl__core *core, pccl_operation_name name) {
     }
 }
 
-static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, const char *text,
-                 const uint8_t notice[NOTICE_BYTES]) {
+static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, bool owed,
+                 const char *text, const uint8_t notice[NOTICE_BYTES]) {
+    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    struct pccl__stamp stamp = {{0}};
+    pccl__core_notify(core, PCCL__NOTICE_MISMATCH, &key, &stamp, notice, NOTICE_BYTES);
     struct mismatch *mismatch = calloc(1, sizeof *mismatch);
     if (!mismatch) {
         pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
@@ -63,7 +67,7 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     list_init(&mismatch->link);
     list_push_back(&core->failed, &mismatch->link);
     mismatch->name = name;
-    mismatch->owed = mismatch->numbered = op == NULL;
+    mismatch->owed = mismatch->numbered = owed;
     memcpy(mismatch->notice, notice, sizeof mismatch->notice);
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
@@ -83,8 +87,7 @@ void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uin
     memcpy(data + 8 + PCCL__STAMP_BYTES, other->bytes, PCCL__STAMP_BYTES);
     char text[PCCL_MESSAGE_BYTES];
     describe(text, &key, core->group.rank, other_rank, &op->stamp, other);
-    pccl__core_notify_all(core, PCCL__NOTICE_MISMATCH, &key, &op->stamp, data, sizeof data);
-    fail(core, name, op, text, data);
+    fail(core, name, op, false, text, data);
 }
 
 static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
@@ -119,11 +122,10 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     bool started = tag && name.sequence < tag->next_sequence;
     char text[PCCL_MESSAGE_BYTES];
     describe(text, &notice->key, rank_a, rank_b, &a, &b);
-    if (started && !(entry && entry->operation)) { /* it failed, or as a deferred one returned, before */
-        if (core->deferred.open) snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
-        return;
-    }
-    fail(core, name, started ? entry->operation : NULL, text, notice->data);
+    struct pccl_operation *op = entry ? entry->operation : NULL;
+    if (started && !op && core->deferred.open) /* it failed, or as a deferred one returned, before */
+        snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
+    fail(core, name, op, !started, text, notice->data);
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {

@@ -45,10 +45,12 @@ struct pccl__slot {
     uint32_t posted;       /* receives posted or arrived, not yet DONE */
 };
 
+/* A walk along the plan of a barrier, step by step: sends go out when it reaches them, a receive holds it until heard.
+ */
 struct pccl__finish {
-    struct pccl__transfer *send, *recv; /* [rounds] */
-    uint32_t rounds, round;
-    uint8_t *heard; /* [rounds] */
+    struct pccl__transfer *transfer; /* [steps] */
+    uint8_t *heard;                  /* [steps], of receives */
+    uint32_t steps, next;
     bool begun;
 };
 

@@ -154,6 +154,13 @@ void pccl_engine_freeze(pccl_engine *engine, uint64_t epoch) {
     leave(engine, before, true);
 }
 
+void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer) {
+    if (!enter(engine)) return;
+    uint32_t before = engine->core->ended_count;
+    pccl__core_dial(engine->core, epoch, &peer);
+    leave(engine, before, true);
+}
+
 pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
                                size_t *count) {
     if (!enter(engine)) return PCCL_CLOSED;

@@ -41,11 +41,11 @@ static pccl_status derive(struct pccl__schedule *schedule) {
     return PCCL_OK;
 }
 
-pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, uint32_t size, uint32_t root,
-                               struct pccl__schedule **out) {
+pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, const struct pccl__shape *shape,
+                               uint32_t root, struct pccl__schedule **out) {
     struct pccl__schedule *schedule = calloc(1, sizeof *schedule);
     if (!schedule) return PCCL_NO_MEMORY;
-    pccl_status status = planner ? planner->build(position, size, root, &schedule->plan) : PCCL_OK;
+    pccl_status status = planner ? planner->build(position, shape, root, &schedule->plan) : PCCL_OK;
     if (status == PCCL_OK && planner) status = pccl__plan_check(&schedule->plan);
     if (status != PCCL_OK) goto done;
     if (schedule->plan.chunks == 0) schedule->plan.chunks = 1;

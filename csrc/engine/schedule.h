@@ -26,8 +26,8 @@ struct pccl__schedule {
 
 /* Builds the plan with `planner` and derives the rest. NULL planner: a schedule without steps. Errors: NO_MEMORY,
  * INVALID. */
-pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, uint32_t size, uint32_t root,
-                               struct pccl__schedule **schedule);
+pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, const struct pccl__shape *shape,
+                               uint32_t root, struct pccl__schedule **schedule);
 void pccl__schedule_free(struct pccl__schedule *schedule);
 
 static inline bool pccl__step_is_send(const struct pccl__step *step) { return step->kind == PCCL__SEND; }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -28,23 +29,40 @@ static void cancel_all(struct pccl__core *core) {
         if (!operation_at(node)->is_fetch) pccl__exec_cancel(&core->exec, operation_at(node), PCCL_ABORTED);
 }
 
-void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text) {
-    if (core->group.epoch == 0 || core->frozen) return;
+/* What an ABORT says: the suspect's id, the rank that stopped first, its text. */
+enum { ABORT_TEXT = 256, ABORT_HEAD = sizeof(pccl_peer_id) + 4 };
+
+static void stop(struct pccl__core *core, pccl_status reason, const void *data, uint32_t bytes, const char *text) {
+    pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
+    memcpy(&event.peer, data, sizeof event.peer);
     core->frozen = true;
-    pccl__record_note(core, PCCL_RECORD_FROZEN, reason, suspect, text);
+    pccl__record_note(core, PCCL_RECORD_FROZEN, reason, &event.peer, text);
     note_waits(core);
     cancel_all(core);
-    pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
-    if (suspect) event.peer = *suspect;
     snprintf(event.text, sizeof event.text, "%s", text);
-    uint8_t data[sizeof event.peer + 256];
-    size_t said = strlen(event.text) < 256 ? strlen(event.text) : 256;
-    memcpy(data, &event.peer, sizeof event.peer);
-    memcpy(data + sizeof event.peer, event.text, said);
     struct pccl__key key = {.epoch = core->group.epoch};
     struct pccl__stamp stamp = {{0}};
-    pccl__core_notify_all(core, PCCL__NOTICE_ABORT, &key, &stamp, data, (uint32_t)(sizeof event.peer + said));
+    pccl__core_notify(core, PCCL__NOTICE_ABORT, &key, &stamp, data, bytes);
     pccl__events_add(&core->events, &event);
+}
+
+void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text) {
+    if (core->group.epoch == 0 || core->frozen) return;
+    uint8_t data[ABORT_HEAD + ABORT_TEXT] = {0};
+    size_t said = min_u64(strlen(text), ABORT_TEXT);
+    if (suspect) memcpy(data, suspect, sizeof *suspect);
+    put_u32(data + sizeof *suspect, core->group.rank);
+    memcpy(data + ABORT_HEAD, text, said);
+    stop(core, reason, data, (uint32_t)(ABORT_HEAD + said), text);
+}
+
+void pccl__core_abort_notice(struct pccl__core *core, const struct pccl__notice *notice) {
+    if (notice->key.epoch > core->group.epoch) core->early_abort = max_u64(core->early_abort, notice->key.epoch);
+    if (notice->key.epoch != core->group.epoch || core->frozen || notice->bytes < ABORT_HEAD) return;
+    char text[PCCL_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "rank %u stopped: %.*s", get_u32(notice->data + sizeof(pccl_peer_id)),
+             (int)(notice->bytes - ABORT_HEAD), (const char *)notice->data + ABORT_HEAD);
+    stop(core, PCCL_ABORTED, notice->data, notice->bytes, text);
 }
 
 pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pccl_report_line *lines, size_t capacity,
@@ -165,6 +183,7 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
              view->cause_text ? view->cause_text : pccl_status_string(cause));
     settle_operations(core, view, cause);
     pccl__core_renew_mismatches(core);
+    pccl__wait_forget(core);
     pccl__tags_clear(&core->tags);
     struct pccl__group old = core->group;
     core->group = next;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * stall.c - operations that wait: told to the owner (which asks the master whether anybody can move), announced to the
- * members (which find a mismatch), and in the end a timeout. Any byte from a member that is waited for renews the
- * patience, so a slow link that other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX
- * times over without progress of the operation itself, so that a member busy with other things cannot hold it for ever.
+ * members next to us (of two that differ, some neighbours between them differ too: they find a mismatch), and in the
+ * end a timeout. Any byte from a member that is waited for renews the patience, so a slow link that other operations
+ * keep busy is never mistaken for a dead one; but only PATIENCE_MAX times over without progress of the operation
+ * itself, so that a member busy with other things cannot hold it for ever.
  *
  * Each operation has a timer that is never later than it must be: progress does not touch it, and who looks too early
  * sets it anew. So a round of checks costs as much as there is due, not as much as there is under way.

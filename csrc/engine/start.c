@@ -59,6 +59,9 @@ static pccl_status check_call(const pccl_call *call, pccl_error *error) {
 
 /* ---------------------------------------------------------------- schedules */
 
+static const struct pccl__link_model here = {.latency_ns = 15000, .bytes_per_ns = 2.0};
+static const struct pccl__link_model apart = {.latency_ns = 250000, .bytes_per_ns = 1.0};
+
 struct cached {
     struct list link;
     pccl_collective collective;
@@ -82,7 +85,7 @@ static pccl_status schedule_for(struct pccl__core *core, pccl_collective collect
     if (!cached) return PCCL_NO_MEMORY;
     *cached = (struct cached){.collective = collective, .algorithm = algorithm, .root = root_position};
     pccl_status status =
-        pccl__schedule_new(planner, core->group.position, core->group.size, root_position, &cached->schedule);
+        pccl__schedule_new(planner, core->group.position, &core->group.shape, root_position, &cached->schedule);
     if (status != PCCL_OK) {
         free(cached);
         return status;
@@ -105,24 +108,23 @@ void pccl__core_drop_schedules(struct pccl__core *core) {
 
 pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
     pccl__core_drop_schedules(core);
-    return schedule_for(core, PCCL_BARRIER, pccl__planner_find(PCCL_BARRIER, PCCL_DISSEMINATION), 0,
-                        &core->exec.finish);
+    core->barrier = pccl__planner_choose(PCCL_BARRIER, &core->group.shape, 0, here, NULL, 0);
+    return schedule_for(core, PCCL_BARRIER, core->barrier, 0, &core->exec.finish);
 }
 
 /* ---------------------------------------------------------------- choice */
 
-/* Only what all members know alike may enter the choice: sizes, and whether the group spans hosts. */
+/* Only what all members know alike may enter the choice: sizes, the shape, and whether the group spans hosts. */
 static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call, char *why,
                                           size_t bytes) {
-    if (call->algorithm != PCCL_AUTO) {
+    const struct pccl__planner *wanted = pccl__planner_find(call->collective, call->algorithm);
+    if (wanted && pccl__planner_fits(wanted, &core->group.shape)) {
         if (why) snprintf(why, bytes, "forced by the caller");
-        return pccl__planner_find(call->collective, call->algorithm);
+        return wanted;
     }
-    const struct pccl__link_model here = {.latency_ns = 15000, .bytes_per_ns = 2.0};
-    const struct pccl__link_model apart = {.latency_ns = 250000, .bytes_per_ns = 1.0};
     bool blocks = call->collective == PCCL_ALL_GATHER || call->collective == PCCL_REDUCE_SCATTER;
     uint64_t total = call->count * pccl_dtype_bytes(call->dtype) * (blocks ? core->group.size : 1);
-    return pccl__planner_choose(call->collective, core->group.size, total, core->group.one_host ? here : apart, why,
+    return pccl__planner_choose(call->collective, &core->group.shape, total, core->group.one_host ? here : apart, why,
                                 bytes);
 }
 
@@ -137,13 +139,17 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
     pccl_status status = check_call(call, error);
     if (status != PCCL_OK) return status;
     if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet");
+    static const char *const limits[PCCL_SHAPE_COUNT] = {"", "; some links are down, the ring has none of them",
+                                                         "; so many links are down that only a tree is left"};
+    const char *links = limits[core->group.shape.kind];
     if (!has_data(call->collective)) {
-        snprintf(text, text_bytes, "dissemination: the only algorithm of %s", pccl_collective_name(call->collective));
+        snprintf(text, text_bytes, "%s: the only algorithm of %s%s", pccl_algorithm_name(core->barrier->algorithm),
+                 pccl_collective_name(call->collective), links);
         return PCCL_OK;
     }
     char why[160];
     const struct pccl__planner *planner = choose(core, call, why, sizeof why);
-    snprintf(text, text_bytes, "%s: %s", pccl_algorithm_name(planner->algorithm), why);
+    snprintf(text, text_bytes, "%s: %s%s", pccl_algorithm_name(planner->algorithm), why, links);
     return PCCL_OK;
 }
 
@@ -197,7 +203,7 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
 static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__planner *planner = NULL;
     uint32_t root = 0;
-    op->algorithm = PCCL_DISSEMINATION;
+    op->algorithm = core->barrier->algorithm;
     if (has_data(op->call.collective)) {
         planner = choose(core, &op->call, NULL, 0);
         op->algorithm = planner->algorithm;

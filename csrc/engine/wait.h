@@ -5,9 +5,10 @@
  * Must not know: timeouts, what a wait causes.
  *
  * The one idea: a member waits for its neighbours in the plan, and those may be waiting too, so their names blame the
- * innocent. Who is really missing can only be told by asking: a stalled operation announces itself to all members, each
- * of which answers if it has started it (or has even ended it), and those that do not answer are the *absent*. Nothing
- * of this costs an operation anything that does not stall.
+ * innocent. Who is really missing can only be told by asking: a stalled operation announces itself to the members next
+ * to it, each adds what it knows of who has started it (or has even ended it), and whoever learns something new thereby
+ * tells its own neighbours. So all soon know the same set, whichever links there are, and those that are not in it are
+ * the *absent*. Nothing of this costs an operation anything that does not stall.
  */
 #ifndef PCCL_ENGINE_WAIT_H
 #define PCCL_ENGINE_WAIT_H
@@ -26,12 +27,12 @@ struct pccl__wait {
     uint32_t count;              /* of them; the first PCCL_EVENT_RANKS are in `ranks` */
     uint32_t ranks[PCCL_EVENT_RANKS];
     uint64_t heard_ns[PCCL_EVENT_RANKS]; /* 0: never */
+    uint64_t epoch;                      /* of the ranks */
     size_t bytes;                        /* of this block */
-    uint32_t size;
-    uint8_t started[]; /* [size] by rank: it said that it has started the operation */
+    uint8_t started[];                   /* one bit per rank: known to have started it */
 };
 
-/* Asks all members whether they have started `operation`, which stalls; they compare its stamp with theirs, too. */
+/* Asks who has started `operation`, which stalls; the members next to us compare its stamp with theirs, too. */
 void pccl__wait_ask(struct pccl__core *core, struct pccl_operation *operation);
 /* A member asks, or answers. */
 void pccl__wait_notice(struct pccl__core *core, uint32_t rank, const struct pccl__notice *notice);
@@ -46,5 +47,7 @@ void pccl__wait_text(const struct pccl__core *core, const struct pccl_operation 
 void pccl__wait_member_text(const struct pccl__core *core, uint32_t rank, char *text, size_t bytes);
 /* Gives the memory back. */
 void pccl__wait_release(struct pccl__core *core, struct pccl_operation *operation);
+/* The epoch ends: forgets what was told of its operations. */
+void pccl__wait_forget(struct pccl__core *core);
 
 #endif

@@ -21,7 +21,9 @@ static uint32_t at_distance(uint32_t far, uint32_t size, uint32_t root) {
     return (uint32_t)(((uint64_t)root + far) % size);
 }
 
-pccl_status pccl__plan_chain_broadcast(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_chain_broadcast(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                       struct pccl__plan *plan) {
+    uint32_t size = shape->size;
     if (root >= size) return PCCL_INVALID;
     pccl_status status = pccl__plan_begin(plan, position, size, 1, size - 1);
     uint32_t far = distance(position, size, root);
@@ -35,7 +37,9 @@ pccl_status pccl__plan_chain_broadcast(uint32_t position, uint32_t size, uint32_
 }
 
 /* In round k everyone nearer than 2^k has the vector and gives it to the one 2^k farther. */
-pccl_status pccl__plan_binomial_broadcast(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_binomial_broadcast(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                          struct pccl__plan *plan) {
+    uint32_t size = shape->size;
     if (root >= size) return PCCL_INVALID;
     uint32_t rounds = log2_ceil(size);
     pccl_status status = pccl__plan_begin(plan, position, size, 1, rounds);

@@ -43,8 +43,10 @@ static pccl_status add_exchanges(struct pccl__plan *plan, uint32_t number, uint3
     return PCCL_OK;
 }
 
-pccl_status pccl__plan_doubling_all_reduce(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_doubling_all_reduce(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                           struct pccl__plan *plan) {
     (void)root;
+    uint32_t size = shape->size;
     uint32_t power = power_below(size), folded = size - power;
     uint32_t rounds = log2_ceil(power) + (folded ? 2 : 0);
     pccl_status status = pccl__plan_begin(plan, position, size, 1, rounds);

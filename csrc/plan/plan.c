@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_t size, uint32_t chunks,
                              uint32_t rounds) {
@@ -48,8 +49,25 @@ void pccl__plan_free(struct pccl__plan *plan) {
     *plan = (struct pccl__plan){0};
 }
 
-static bool same_transfer(const struct pccl__step *a, const struct pccl__step *b) {
-    return a->peer == b->peer && a->chunk == b->chunk && (a->kind == PCCL__SEND) == (b->kind == PCCL__SEND);
+static int by_transfer(const void *left, const void *right) {
+    const struct pccl__step *a = left, *b = right;
+    if (a->round != b->round) return a->round < b->round ? -1 : 1;
+    if (a->peer != b->peer) return a->peer < b->peer ? -1 : 1;
+    if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+    return (a->kind == PCCL__SEND) - (b->kind == PCCL__SEND);
+}
+
+/* Is each transfer named once? */
+static pccl_status check_names(const struct pccl__plan *plan) {
+    struct pccl__step *sorted = malloc((plan->steps_count + 1) * sizeof *sorted);
+    if (!sorted) return PCCL_NO_MEMORY;
+    if (plan->steps_count) memcpy(sorted, plan->steps, plan->steps_count * sizeof *sorted);
+    qsort(sorted, plan->steps_count, sizeof *sorted, by_transfer);
+    pccl_status status = PCCL_OK;
+    for (uint32_t i = 1; i < plan->steps_count; i++)
+        if (by_transfer(&sorted[i - 1], &sorted[i]) == 0) status = PCCL_INVALID;
+    free(sorted);
+    return status;
 }
 
 pccl_status pccl__plan_check(const struct pccl__plan *plan) {
@@ -58,8 +76,6 @@ pccl_status pccl__plan_check(const struct pccl__plan *plan) {
         const struct pccl__step *step = &plan->steps[i];
         if (!in_bounds(plan, step)) return PCCL_INVALID;
         if (i && !in_order(step - 1, step)) return PCCL_INVALID;
-        for (uint32_t j = i; j-- && plan->steps[j].round == step->round;)
-            if (same_transfer(&plan->steps[j], step)) return PCCL_INVALID;
     }
-    return PCCL_OK;
+    return check_names(plan);
 }

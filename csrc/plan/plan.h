@@ -7,6 +7,8 @@
  * chunks into segments, and a send of a segment starts as soon as the earlier steps of this plan that
  * write that chunk are done for that segment. So pipelining needs nothing here.
  *
+ * A plan sends only between positions that the group's *shape* joins (shape.h), whatever collective it serves.
+ *
  * To add an algorithm: one file with a build function, one line in the table of choose.c.
  */
 #ifndef PCCL_PLAN_PLAN_H
@@ -17,6 +19,7 @@
 #include <stdint.h>
 
 #include "pccl.h"
+#include "plan/shape.h"
 
 enum pccl__step_kind {
     PCCL__SEND = 0,        /* send this chunk's current value to `peer` */
@@ -49,17 +52,19 @@ struct pccl__plan {
  *   all_gather      chunks == size; starts with chunk `position`, ends with all chunks
  *   broadcast       chunks is the builder's choice; `root` starts with all, everyone ends with all
  *   barrier         chunks == 1 (of zero bytes); COPY only; ends when everyone is known to have begun */
-typedef pccl_status pccl__plan_build(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan);
+typedef pccl_status pccl__plan_build(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                     struct pccl__plan *plan);
 
 struct pccl__planner {
     pccl_collective collective;
     pccl_algorithm algorithm;
     pccl__plan_build *build;
+    pccl_shape links; /* what its steps keep to: FULL is any pair. TREE plans need a tree */
     /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position as a
      * multiple of the collective's total vector (count elements for all_reduce and broadcast, size*count for the
-     * others). */
-    double (*rounds)(uint32_t size);
-    double (*volume)(uint32_t size);
+     * others). Where that depends on the root of a broadcast, those of the worst one. */
+    double (*rounds)(const struct pccl__shape *shape);
+    double (*volume)(const struct pccl__shape *shape);
 };
 
 /* For builders; `plan` must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY,
@@ -68,26 +73,34 @@ pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_
                              uint32_t rounds);
 pccl_status pccl__plan_add(struct pccl__plan *plan, struct pccl__step step);
 void pccl__plan_free(struct pccl__plan *plan);
-/* Sanity of one plan against its bounds (peers, chunks, rounds, kinds); INVALID names a broken builder. */
+/* Sanity of one plan against its bounds (peers, chunks, rounds, kinds); INVALID names a broken builder. Or NO_MEMORY.
+ */
 pccl_status pccl__plan_check(const struct pccl__plan *plan);
 
-/* choose.c: all known planners; NULL when none matches. */
+/* choose.c: all known planners; NULL when none matches. `find` does not ask whether a shape allows it. */
 const struct pccl__planner *pccl__planner_find(pccl_collective collective, pccl_algorithm algorithm);
 const struct pccl__planner *pccl__planner_at(size_t index); /* for tests and `explain`; NULL past the end */
+
+/* Do its plans keep to the links of this shape? */
+bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__shape *shape);
 
 struct pccl__link_model {
     double latency_ns;   /* one way, small frame */
     double bytes_per_ns; /* of one link */
 };
-/* AUTO: the cheapest by rounds * latency + bytes * volume / bandwidth, where `bytes` are those of the vector that
- * `volume` speaks of. NULL when no planner is known for the collective. `why` (may be NULL) gets one line. */
-const struct pccl__planner *pccl__planner_choose(pccl_collective collective, uint32_t size, uint64_t bytes,
-                                                 struct pccl__link_model link, char *why, size_t why_bytes);
+/* AUTO: of those that fit the shape the cheapest by rounds * latency + bytes * volume / bandwidth, where `bytes` are
+ * those of the vector that `volume` speaks of. NULL when no planner is known for the collective. `why` (may be NULL)
+ * gets one line. */
+const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
+                                                 uint64_t bytes, struct pccl__link_model link, char *why,
+                                                 size_t why_bytes);
 
 /* The builders. */
 pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
 pccl__plan_build pccl__plan_doubling_all_reduce;
 pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
-pccl__plan_build pccl__plan_dissemination_barrier;
+pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
+pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;
+pccl__plan_build pccl__plan_tree_broadcast, pccl__plan_tree_barrier;
 
 #endif

@@ -55,20 +55,26 @@ static pccl_status add_all_gather(struct pccl__plan *plan, uint32_t first_round)
     return PCCL_OK;
 }
 
-pccl_status pccl__plan_ring_reduce_scatter(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_ring_reduce_scatter(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                           struct pccl__plan *plan) {
     (void)root;
+    uint32_t size = shape->size;
     pccl_status status = pccl__plan_begin(plan, position, size, size, size - 1);
     return status == PCCL_OK ? add_reduce_scatter(plan) : status;
 }
 
-pccl_status pccl__plan_ring_all_gather(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_ring_all_gather(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                       struct pccl__plan *plan) {
     (void)root;
+    uint32_t size = shape->size;
     pccl_status status = pccl__plan_begin(plan, position, size, size, size - 1);
     return status == PCCL_OK ? add_all_gather(plan, 0) : status;
 }
 
-pccl_status pccl__plan_ring_all_reduce(uint32_t position, uint32_t size, uint32_t root, struct pccl__plan *plan) {
+pccl_status pccl__plan_ring_all_reduce(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                       struct pccl__plan *plan) {
     (void)root;
+    uint32_t size = shape->size;
     pccl_status status = pccl__plan_begin(plan, position, size, size, 2 * (size - 1));
     if (status == PCCL_OK) status = add_reduce_scatter(plan);
     return status == PCCL_OK ? add_all_gather(plan, size - 1) : status;

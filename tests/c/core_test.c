@@ -6,7 +6,8 @@
  *
  * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every
  * value exact for the members of the epoch that committed; all survivors saw the same outcome of each operation (G2);
- * inputs as before after an abort (G3); retries meet (G4); everything ends; nothing leaks (run under ASan).
+ * inputs as before after an abort (G3); retries meet (G4); everything ends; nothing is sent over a link that the view's
+ * shape leaves out, and some of those are dead; nothing leaks (run under ASan).
  *
  *     core_test [first-seed [seeds]]
  */
@@ -19,6 +20,7 @@
 #include "check.h"
 #include "engine/core.h"
 #include "shared_memory.h"
+#include "shared_shape.h"
 
 enum {
     PEERS_MAX = 7,
@@ -60,7 +62,9 @@ struct world {
     uint32_t peers, tags, length;
     struct op_plan program[PROGRAM_MAX];
     uint64_t epoch, now_ns, kill_at_ns[PEERS_MAX], cut_at_ns;
-    uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX], ring[PEERS_MAX];
+    uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX];
+    bool dead[PEERS_MAX][PEERS_MAX]; /* links */
+    struct shape_draw shape;
     pccl_operation_name commits[COMMITS_MAX];
     uint32_t commits_count;
     bool remake; /* somebody froze or died */
@@ -163,7 +167,7 @@ static void draw_program(struct world *w) {
                                  .count = draw(w, bound),
                                  .tag = k % w->tags};
         if (plan->call.collective == PCCL_ALL_REDUCE && draw(w, 2))
-            plan->call.algorithm = draw(w, 2) ? PCCL_RING : PCCL_DOUBLING;
+            plan->call.algorithm = draw(w, 3) ? PCCL_RING : draw(w, 2) ? PCCL_DOUBLING : PCCL_TREE;
         if (plan->call.collective == PCCL_BROADCAST && draw(w, 2))
             plan->call.algorithm = draw(w, 2) ? PCCL_CHAIN : PCCL_BINOMIAL;
     }
@@ -253,7 +257,9 @@ static void install(struct world *w, uint32_t p) {
     pccl_view view = {.epoch = w->epoch,
                       .size = w->sizes[w->epoch],
                       .members = members,
-                      .ring = w->ring,
+                      .ring = w->shape.ring,
+                      .shape = w->shape.shape,
+                      .parents = w->shape.parents,
                       .commits = w->commits,
                       .commits_count = w->commits_count,
                       .cause = PCCL_PEER_LOST,
@@ -300,14 +306,28 @@ static void next_view(struct world *w, const uint32_t *survivors, uint32_t count
     EXPECT(w->epoch < EPOCHS_MAX, "too many epochs");
     w->sizes[w->epoch] = count;
     memcpy(w->members[w->epoch], survivors, count * sizeof *survivors);
-    for (uint32_t i = 0; i < count; i++) w->ring[i] = i;
-    for (uint32_t i = count; i > 1; i--) {
-        uint32_t j = draw(w, i), kept = w->ring[i - 1];
-        w->ring[i - 1] = w->ring[j];
-        w->ring[j] = kept;
-    }
     for (uint32_t i = 0; i < count; i++) w->peer[survivors[i]].view_due = true;
     w->remake = false;
+}
+
+static void kill(struct world *w, uint32_t p) {
+    pccl__sim_kill(w->network, w->peer[p].id);
+    w->peer[p].alive = w->peer[p].view_due = false;
+    w->remake = true;
+}
+
+/* A shape for these members; those that no living link joins to the others have to go. False: some had. */
+static bool shape_for(struct world *w, const uint32_t *members, uint32_t count) {
+    w->shape.size = count;
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < count; j++) w->shape.dead[i][j] = w->dead[members[i]][members[j]];
+    uint32_t joined = shape_draw(&w->shape, &w->random);
+    if (joined == count) return true;
+    bool stays[PEERS_MAX] = {false};
+    for (uint32_t i = 0; i < joined; i++) stays[w->shape.ring[i]] = true;
+    for (uint32_t i = 0; i < count; i++)
+        if (!stays[i]) kill(w, members[i]);
+    return false;
 }
 
 static void master(struct world *w) {
@@ -322,7 +342,17 @@ static void master(struct world *w) {
             pccl__core_freeze(w->peer[p].core, PCCL_ABORTED, NULL, "the master asks");
         all_frozen = all_frozen && w->peer[p].core->frozen;
     }
-    if (w->remake && all_frozen) next_view(w, survivors, count);
+    if (w->remake && all_frozen && shape_for(w, survivors, count)) next_view(w, survivors, count);
+}
+
+static void draw_dead_links(struct world *w) {
+    uint32_t links = draw(w, 2) ? draw(w, 2 * w->peers) : 0;
+    for (uint32_t i = 0; i < links; i++) {
+        uint32_t a = draw(w, w->peers), b = draw(w, w->peers);
+        if (a == b) continue;
+        w->dead[a][b] = w->dead[b][a] = true;
+        pccl__sim_block(w->network, w->peer[a].id, w->peer[b].id);
+    }
 }
 
 static void take_events(struct world *w, uint32_t p) {
@@ -347,16 +377,23 @@ static void make(struct world *w, uint64_t seed) {
                                          .operation_timeout_ms = 60000,
                                          .stall_ms = 100,
                                          .segment_bytes = draw(w, 2) ? 0 : 1000 + draw(w, 100000)};
-    w->sizes[1] = w->peers;
     for (uint32_t p = 0; p < w->peers; p++) {
         struct peer *peer = &w->peer[p];
-        w->members[1][p] = w->ring[p] = p;
         peer->id.bytes[0] = (uint8_t)(p + 1);
         peer->transport = pccl__sim_transport_new(w->network, peer->id);
         EXPECT(pccl__core_new(&options, peer->transport, &peer->core) == PCCL_OK, "core");
         peer->alive = peer->view_due = true;
         w->kill_at_ns[p] = NEVER_NS;
     }
+    draw_dead_links(w);
+    uint32_t all[PEERS_MAX];
+    for (uint32_t p = 0; p < w->peers; p++) all[p] = p;
+    (void)shape_for(w, all, w->peers);
+    w->sizes[1] = 0;
+    for (uint32_t p = 0; p < w->peers; p++)
+        if (w->peer[p].alive) w->members[1][w->sizes[1]++] = p;
+    if (w->sizes[1] < w->peers) (void)shape_for(w, w->members[1], w->sizes[1]);
+    w->remake = false;
     uint32_t kills = draw(w, 3) ? draw(w, w->peers) : 0;
     for (uint32_t i = 0; i < kills; i++) w->kill_at_ns[draw(w, w->peers)] = (uint64_t)draw(w, 30000) * 1000;
     w->refuse_ppm = memory_supported() && draw(w, 3) == 0 ? 1 + draw(w, 20000) : 0;
@@ -376,9 +413,7 @@ static void strike(struct world *w) {
     for (uint32_t p = 0; p < w->peers; p++) alive += w->peer[p].alive;
     for (uint32_t p = 0; p < w->peers && alive > 1; p++) {
         if (!w->peer[p].alive || w->kill_at_ns[p] > w->now_ns) continue;
-        pccl__sim_kill(w->network, w->peer[p].id);
-        w->peer[p].alive = w->peer[p].view_due = false;
-        w->remake = true;
+        kill(w, p);
         alive--;
     }
     if (w->cut_at_ns <= w->now_ns) {
@@ -435,6 +470,7 @@ static void run(uint64_t seed) {
         pccl__sim_advance(w.network, w.now_ns);
     }
     check_outcomes(&w);
+    EXPECT(pccl__sim_blocked_frames(w.network) == 0, "seed %" PRIu64 ": a dead link was used", seed);
     for (uint32_t p = 0; p < w.peers; p++) bury(&w, p);
     pccl__sim_network_free(w.network);
 }

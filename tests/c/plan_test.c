@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_test.c - proves every plan for every size from 1 to 64, with an interpreter whose channels hold nothing.
+ * plan_test.c - proves every plan for every size from 1 to 64, and for trees of many forms, with an interpreter whose
+ * channels hold nothing.
  *
  * Zero-buffer rendezvous: a send ends only when its receive is posted, and each position has the steps of one round
  * posted at a time. What does not deadlock here does not deadlock over any channel. Values are expressions, not
@@ -12,9 +13,10 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/prng.h"
 #include "check.h"
 
-enum { SIZES = 64, NODES = 1 << 14, NOTHING = 0 };
+enum { SIZES = 64, NODES = 1 << 14, NOTHING = 0, STEPS = SIZES * SIZES };
 
 /* ---------------------------------------------------------------- expressions */
 
@@ -56,11 +58,12 @@ static void flatten(uint32_t node, uint32_t *order, uint32_t *count) {
 
 struct machine {
     const struct pccl__planner *planner;
+    const struct pccl__shape *shape;
     uint32_t size, root;
     uint64_t everyone;
     struct pccl__plan plans[SIZES];
-    uint32_t next[SIZES];           /* the first step of the round that is posted */
-    bool ended[SIZES][4 * SIZES];   /* steps */
+    uint32_t next[SIZES]; /* the first step of the round that is posted */
+    bool ended[SIZES][STEPS];
     uint32_t values[SIZES][SIZES];  /* [position][chunk]: a node, NOTHING */
     uint32_t sending[SIZES][SIZES]; /* as they were when the round was posted */
     uint32_t matched;
@@ -79,8 +82,10 @@ static bool has_value_at_start(uint32_t position, uint32_t chunk) {
     }
 }
 
-static void set_up(const struct pccl__planner *planner, uint32_t size, uint32_t root) {
+static void set_up(const struct pccl__planner *planner, const struct pccl__shape *shape, uint32_t root) {
+    uint32_t size = shape->size;
     machine.planner = planner;
+    machine.shape = shape;
     machine.size = size;
     machine.root = root;
     machine.everyone = size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
@@ -90,10 +95,11 @@ static void set_up(const struct pccl__planner *planner, uint32_t size, uint32_t 
     forget_nodes(size);
     for (uint32_t p = 0; p < size; p++) {
         struct pccl__plan *plan = &machine.plans[p];
-        EXPECT(planner->build(p, size, root, plan) == PCCL_OK);
+        EXPECT(planner->build(p, shape, root, plan) == PCCL_OK);
         EXPECT(pccl__plan_check(plan) == PCCL_OK);
+        for (uint32_t i = 0; i < plan->steps_count; i++) EXPECT(pccl__shape_joins(shape, p, plan->steps[i].peer));
         EXPECT(plan->position == p && plan->size == size && plan->chunks >= 1 && plan->chunks <= SIZES);
-        EXPECT(plan->steps_count <= 4 * SIZES);
+        EXPECT(plan->steps_count <= STEPS);
         EXPECT(plan->chunks == machine.plans[0].chunks && plan->rounds == machine.plans[0].rounds);
         for (uint32_t c = 0; c < plan->chunks; c++)
             machine.values[p][c] = machine.sending[p][c] = has_value_at_start(p, c) ? 1 + p : NOTHING;
@@ -105,13 +111,12 @@ static bool posted(uint32_t position, uint32_t index) {
     return index < plan->steps_count && plan->steps[index].round == plan->steps[machine.next[position]].round;
 }
 
-/* The posted receive for a posted send; -1 when its position is not there yet. */
+/* The posted receive for a posted send; -1 when its position is not there yet, or has an earlier one for the chunk. */
 static int64_t receive_for(uint32_t position, const struct pccl__step *send) {
     for (uint32_t i = machine.next[send->peer]; posted(send->peer, i); i++) {
         const struct pccl__step *step = &machine.plans[send->peer].steps[i];
-        if (step->kind != PCCL__SEND && step->peer == position && step->chunk == send->chunk &&
-            step->round == send->round && !machine.ended[send->peer][i])
-            return i;
+        if (step->kind == PCCL__SEND || step->chunk != send->chunk || machine.ended[send->peer][i]) continue;
+        return step->peer == position && step->round == send->round ? (int64_t)i : -1;
     }
     return -1;
 }
@@ -178,11 +183,14 @@ static void interpret(void) {
 
 /* ---------------------------------------------------------------- what must hold at the end */
 
-/* All contributions, neighbours on the ring next to each other: the order does not depend on who computed it. */
+/* All contributions, neighbours on the ring next to each other: the order does not depend on who computed it. A tree
+ * adds up in the order of its links. */
 static void expect_whole_expression(uint32_t node, uint32_t first) {
     uint32_t order[SIZES], count = 0;
     flatten(node, order, &count);
     EXPECT(count == machine.size, "%u of %u contributions", count, machine.size);
+    EXPECT(nodes[node].positions == machine.everyone);
+    if (machine.planner->algorithm == PCCL_TREE) return;
     for (uint32_t i = 0; i < count; i++) EXPECT(order[i] == (first + i) % machine.size, "not in ring order");
 }
 
@@ -217,58 +225,156 @@ static uint64_t chunk_elements(uint64_t elements, uint32_t chunks, uint32_t chun
     return elements / chunks + (chunk < elements % chunks);
 }
 
-static void expect_counts(void) {
-    const struct pccl__planner *planner = machine.planner;
-    double rounds = planner->rounds(machine.size), volume = planner->volume(machine.size), most = 0;
-    uint32_t last_round = 0, most_sends = 0;
-    enum { ELEMENTS = 1000003 };
-    for (uint32_t p = 0; p < machine.size; p++) {
-        uint64_t sent = 0;
-        uint32_t sends = 0;
-        for (uint32_t i = 0; i < machine.plans[p].steps_count; i++) {
-            const struct pccl__step *step = &machine.plans[p].steps[i];
-            if (step->round + 1 > last_round) last_round = step->round + 1;
-            if (step->kind != PCCL__SEND) continue;
-            sends++;
-            sent += chunk_elements(ELEMENTS, machine.plans[p].chunks, step->chunk);
-        }
-        if (planner->collective != PCCL_BARRIER) /* its chunk is empty */
-            EXPECT((double)sent <= volume * ELEMENTS * 1.0002, "%u sends %f vectors", p, (double)sent / ELEMENTS);
-        most = (double)sent > most ? (double)sent : most;
-        most_sends = sends > most_sends ? sends : most_sends;
-        if (planner->algorithm == PCCL_RING) {
-            /* (n-1)/n of the vector must leave (and reach) a position for each of reducing and gathering. */
-            double phases = planner->collective == PCCL_ALL_REDUCE ? 2 : 1;
-            EXPECT((double)sent <= 1.02 * phases * ELEMENTS * (machine.size - 1) / machine.size);
-            EXPECT(sends == (uint32_t)phases * (machine.size - 1));
-        }
+struct counts {
+    uint64_t sent; /* elements */
+    uint32_t sends, last_round;
+};
+
+enum { ELEMENTS = 1000003 };
+
+static struct counts count_of(const struct pccl__plan *plan) {
+    struct counts counts = {0};
+    for (uint32_t i = 0; i < plan->steps_count; i++) {
+        const struct pccl__step *step = &plan->steps[i];
+        if (step->round + 1 > counts.last_round) counts.last_round = step->round + 1;
+        if (step->kind != PCCL__SEND) continue;
+        counts.sends++;
+        counts.sent += chunk_elements(ELEMENTS, plan->chunks, step->chunk);
     }
-    EXPECT(machine.plans[0].rounds == last_round && rounds == last_round, "%u rounds, not %g", last_round, rounds);
-    if (planner->collective == PCCL_BARRIER)
-        EXPECT(most_sends == last_round);
-    else
-        EXPECT(most >= volume * ELEMENTS * 0.9998, "the busiest sends %f vectors", most / ELEMENTS);
+    return counts;
 }
 
-static void prove(const struct pccl__planner *planner, uint32_t size, uint32_t root) {
-    set_up(planner, size, root);
-    interpret();
-    expect_result();
-    expect_counts();
-    EXPECT(size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
+/* (n-1)/n of the vector must leave (and reach) a position for each of reducing and gathering. */
+static void expect_least(const struct counts *counts) {
+    double phases = machine.planner->collective == PCCL_ALL_REDUCE ? 2 : 1;
+    EXPECT((double)counts->sent <= 1.02 * phases * ELEMENTS * (machine.size - 1) / machine.size);
+    EXPECT(counts->sends == (uint32_t)phases * (machine.size - 1));
+}
+
+/* Rounds and bytes as the planner's formulas say. What a tree's broadcast costs depends on the root; the formula is
+ * that of the worst one, which `worst` collects. */
+static void expect_counts(struct counts *worst) {
+    const struct pccl__planner *planner = machine.planner;
+    double rounds = planner->rounds(machine.shape), volume = planner->volume(machine.shape);
+    struct counts most = {0};
+    for (uint32_t p = 0; p < machine.size; p++) {
+        struct counts counts = count_of(&machine.plans[p]);
+        if (planner->collective == PCCL_BARRIER) counts.sent = 0; /* its chunk is empty */
+        EXPECT((double)counts.sent <= volume * ELEMENTS * 1.0002, "%u sends %f vectors", p,
+               (double)counts.sent / ELEMENTS);
+        if (planner->algorithm == PCCL_RING && planner->collective != PCCL_BARRIER) expect_least(&counts);
+        if (counts.sent > most.sent) most.sent = counts.sent;
+        if (counts.sends > most.sends) most.sends = counts.sends;
+        if (counts.last_round > most.last_round) most.last_round = counts.last_round;
+    }
+    EXPECT(rounds == machine.plans[0].rounds && rounds >= most.last_round);
+    if (planner->algorithm == PCCL_DISSEMINATION) EXPECT(most.sends == most.last_round);
+    if (most.sent > worst->sent) worst->sent = most.sent;
+    if (most.last_round > worst->last_round) worst->last_round = most.last_round;
+    bool varies = planner->algorithm == PCCL_TREE && planner->collective == PCCL_BROADCAST;
+    if (varies && machine.root + 1 < machine.size) return; /* the last root is tried last */
+    EXPECT(rounds == worst->last_round, "%u rounds, not %g", worst->last_round, rounds);
+    EXPECT((double)worst->sent >= volume * ELEMENTS * 0.9998, "the busiest sends %f vectors",
+           (double)worst->sent / ELEMENTS);
+}
+
+static void prove(const struct pccl__planner *planner, const struct pccl__shape *shape) {
+    bool rooted = planner->collective == PCCL_BROADCAST;
+    bool every = shape->size <= 16 || planner->algorithm == PCCL_TREE;
+    uint32_t last = rooted ? shape->size - 1 : 0;
+    struct counts worst = {0};
+    for (uint32_t root = 0; root <= last; root = every || root + 7 <= last ? root + (every ? 1 : 7) : last + 1) {
+        set_up(planner, shape, root);
+        interpret();
+        expect_result();
+        expect_counts(&worst);
+        EXPECT(shape->size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
+    }
+}
+
+static void prove_fitting(const struct pccl__shape *shape) {
+    const struct pccl__planner *planner;
+    bool served[PCCL_COLLECTIVE_COUNT] = {[PCCL_COMMIT] = true}; /* a barrier for the data plane */
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
+        if (!pccl__planner_fits(planner, shape)) continue;
+        served[planner->collective] = true;
+        prove(planner, shape);
+    }
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++)
+        EXPECT(served[i], "no plan for %s in shape %d", pccl_collective_name((pccl_collective)i), shape->kind);
+}
+
+/* The forms of trees that are proven: from the deepest to the broadest, and some by chance. */
+enum { PATH, STAR, PATH_FROM_THE_MIDDLE, STAR_FROM_A_LEAF, BINARY, BROOM, CHANCE, FORMS = CHANCE + 3 };
+
+/* Positions in preorder; `p - 1` and what is above it can be parents of `p`. */
+static void draw_tree(uint32_t form, uint32_t size, uint32_t *parents) {
+    uint64_t random = UINT64_C(0x9e3779b9) * form + size;
+    for (uint32_t p = 0; p < size; p++) {
+        parents[p] = p ? p - 1 : 0;
+        if (form == STAR) parents[p] = 0;
+        if (form == STAR_FROM_A_LEAF) parents[p] = p > 1;
+        if (form == PATH_FROM_THE_MIDDLE && p == size / 2) parents[p] = 0;
+        if (form == BROOM && p > size / 2) parents[p] = size / 2;
+        for (uint32_t up = form >= CHANCE ? prng_below(&random, form - CHANCE + 2) : 0; up > 0; up--)
+            parents[p] = parents[parents[p]];
+    }
+    if (form != BINARY) return;
+    /* As even as can be: position 0 has two halves below it, and so on. */
+    uint32_t end[SIZES];
+    end[0] = size;
+    for (uint32_t p = 0; p < size; p++) {
+        uint32_t left = p + 1, below = end[p] - left, half = (below + 1) / 2;
+        if (below > 0) {
+            parents[left] = p;
+            end[left] = left + half;
+        }
+        if (below > half) {
+            parents[left + half] = p;
+            end[left + half] = end[p];
+        }
+    }
 }
 
 static void prove_all(void) {
-    const struct pccl__planner *planner;
-    for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
-        for (uint32_t size = 1; size <= SIZES; size++) {
-            bool rooted = planner->collective == PCCL_BROADCAST;
-            uint32_t stride = size <= 16 ? 1 : 7;
-            for (uint32_t root = 0; root < (rooted ? size : 1); root += stride) prove(planner, size, root);
-            if (rooted) prove(planner, size, size - 1);
+    for (uint32_t size = 1; size <= SIZES; size++) {
+        struct pccl__shape shape = {0};
+        for (int kind = PCCL_SHAPE_FULL; kind < PCCL_SHAPE_TREE; kind++) {
+            EXPECT(pccl__shape_init(&shape, (pccl_shape)kind, size, NULL) == PCCL_OK);
+            prove_fitting(&shape);
+        }
+        for (uint32_t form = 0; form < FORMS; form++) {
+            uint32_t parents[SIZES];
+            draw_tree(form, size, parents);
+            EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, size, parents) == PCCL_OK, "form %u of %u", form, size);
+            prove_fitting(&shape);
+            pccl__shape_free(&shape);
         }
     }
     for (uint32_t p = 0; p < SIZES; p++) pccl__plan_free(&machine.plans[p]);
+}
+
+/* ---------------------------------------------------------------- shapes */
+
+static void bad_shapes(void) {
+    struct pccl__shape shape = {0};
+    const uint32_t good[] = {0, 0, 1, 1, 0}, no_root[] = {1, 0, 1, 1, 0}, forward[] = {0, 2, 1, 1, 0},
+                   not_above[] = {0, 0, 0, 1, 0};
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, 5, no_root) == PCCL_INVALID);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, 5, forward) == PCCL_INVALID);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, 5, not_above) == PCCL_INVALID, "3 is no longer below 1");
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, 5, NULL) == PCCL_INVALID);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_FULL, 0, NULL) == PCCL_INVALID);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_COUNT, 5, good) == PCCL_INVALID);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_TREE, 5, good) == PCCL_OK);
+    EXPECT(shape.ends[0] == 5 && shape.ends[1] == 4 && shape.ends[4] == 5);
+    EXPECT(shape.depth[3] == 2 && shape.below[0] == 2 && shape.below[1] == 1);
+    EXPECT(shape.beyond[1] == 1 && shape.beyond[2] == 2 && shape.beyond[4] == 2);
+    EXPECT(shape.degree == 3 && shape.diameter == 3);
+    EXPECT(pccl__shape_joins(&shape, 1, 3) && pccl__shape_joins(&shape, 4, 0) && !pccl__shape_joins(&shape, 2, 3));
+    pccl__shape_free(&shape);
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_RING, 5, NULL) == PCCL_OK);
+    EXPECT(pccl__shape_joins(&shape, 4, 0) && pccl__shape_joins(&shape, 1, 2) && !pccl__shape_joins(&shape, 0, 2));
 }
 
 /* ---------------------------------------------------------------- the rules of plans */
@@ -277,9 +383,13 @@ static void bad_arguments(void) {
     const struct pccl__planner *planner;
     struct pccl__plan plan = {0};
     for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
-        EXPECT(planner->build(0, 0, 0, &plan) == PCCL_INVALID);
-        EXPECT(planner->build(5, 5, 0, &plan) == PCCL_INVALID);
-        if (planner->collective == PCCL_BROADCAST) EXPECT(planner->build(0, 5, 5, &plan) == PCCL_INVALID);
+        struct pccl__shape nobody = {.kind = planner->links}, five = {0};
+        const uint32_t parents[] = {0, 0, 0, 0, 0};
+        EXPECT(pccl__shape_init(&five, planner->links, 5, parents) == PCCL_OK);
+        EXPECT(planner->build(0, &nobody, 0, &plan) == PCCL_INVALID);
+        EXPECT(planner->build(5, &five, 0, &plan) == PCCL_INVALID);
+        if (planner->collective == PCCL_BROADCAST) EXPECT(planner->build(0, &five, 5, &plan) == PCCL_INVALID);
+        pccl__shape_free(&five);
     }
     pccl__plan_free(&plan);
     EXPECT(plan.steps == NULL && plan.steps_count == 0);
@@ -319,8 +429,9 @@ static void expect_one_switch(pccl_collective collective, pccl_algorithm few_rou
         for (uint32_t size = 2; size <= 256; size++) {
             pccl_algorithm last = PCCL_AUTO;
             for (uint32_t bit = 0; bit <= 44; bit++) {
+                const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = size};
                 const struct pccl__planner *planner =
-                    pccl__planner_choose(collective, size, UINT64_C(1) << bit, links[l], NULL, 0);
+                    pccl__planner_choose(collective, &shape, UINT64_C(1) << bit, links[l], NULL, 0);
                 EXPECT(planner && planner->collective == collective);
                 EXPECT(planner->algorithm == few_bytes || (planner->algorithm == few_rounds && last != few_bytes),
                        "size %u, 2^%u bytes: back to %s", size, bit, pccl_algorithm_name(planner->algorithm));
@@ -337,25 +448,47 @@ static void forced_and_unknown(void) {
     size_t count = 0;
     for (; (planner = pccl__planner_at(count)); count++)
         EXPECT(pccl__planner_find(planner->collective, planner->algorithm) == planner, "two lines for one name");
-    EXPECT(count == 7);
+    EXPECT(count == 13);
     EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_CHAIN) == NULL);
     EXPECT(pccl__planner_find(PCCL_BROADCAST, PCCL_RING) == NULL);
     EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_AUTO) == NULL);
     struct pccl__link_model link = {20e3, 5.0};
     char why[200] = "x";
-    EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, 4, 1, link, why, sizeof why) == NULL && why[0] == '\0');
+    const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = 4};
+    EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, &shape, 1, link, why, sizeof why) == NULL && why[0] == '\0');
+}
+
+/* Whatever the sizes, the choice keeps to the shape. */
+static void keeps_to_the_shape(void) {
+    const struct pccl__link_model link = {20e3, 5.0};
+    for (uint32_t size = 1; size <= SIZES; size++) {
+        struct pccl__shape shapes[PCCL_SHAPE_COUNT] = {{0}};
+        uint32_t parents[SIZES] = {0};
+        for (int kind = 0; kind < PCCL_SHAPE_COUNT; kind++) {
+            EXPECT(pccl__shape_init(&shapes[kind], (pccl_shape)kind, size, parents) == PCCL_OK);
+            for (int collective = 0; collective < PCCL_COMMIT; collective++) {
+                for (uint32_t bit = 0; bit <= 44; bit += 4) {
+                    const struct pccl__planner *planner = pccl__planner_choose(
+                        (pccl_collective)collective, &shapes[kind], UINT64_C(1) << bit, link, NULL, 0);
+                    EXPECT(planner && pccl__planner_fits(planner, &shapes[kind]));
+                }
+            }
+        }
+        pccl__shape_free(&shapes[PCCL_SHAPE_TREE]);
+    }
 }
 
 static void says_why(void) {
     struct pccl__link_model link = {20e3, 5.0};
     char why[200];
-    pccl__planner_choose(PCCL_ALL_REDUCE, 4, 64 << 20, link, why, sizeof why);
+    const struct pccl__shape four = {.kind = PCCL_SHAPE_FULL, .size = 4}, five = {.kind = PCCL_SHAPE_FULL, .size = 5};
+    pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64 << 20, link, why, sizeof why);
     EXPECT(strncmp(why, "ring: ", 6) == 0 && strstr(why, "6 rounds") && strstr(why, "doubling: "), "%s", why);
-    pccl__planner_choose(PCCL_BARRIER, 5, 0, link, why, sizeof why);
+    pccl__planner_choose(PCCL_BARRIER, &five, 0, link, why, sizeof why);
     EXPECT(strncmp(why, "dissemination: ", 15) == 0 && strstr(why, "3 rounds"), "%s", why);
     for (size_t bytes = 1; bytes < sizeof why; bytes++) {
         memset(why, 'x', sizeof why);
-        pccl__planner_choose(PCCL_ALL_REDUCE, 4, 64, link, why, bytes);
+        pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64, link, why, bytes);
         EXPECT(memchr(why, '\0', bytes) && (bytes == sizeof why || why[bytes] == 'x'));
     }
 }
@@ -371,12 +504,14 @@ static void names(void) {
 
 int main(void) {
     prove_all();
+    bad_shapes();
     bad_arguments();
     broken_steps();
     expect_one_switch(PCCL_ALL_REDUCE, PCCL_DOUBLING, PCCL_RING);
     expect_one_switch(PCCL_BROADCAST, PCCL_BINOMIAL, PCCL_CHAIN);
     forced_and_unknown();
     says_why();
+    keeps_to_the_shape();
     names();
     FINISH();
 }

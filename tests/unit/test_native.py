@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,26 @@ def test_a_collective(pair: list[Engine]) -> None:
     assert infos[0].tx_bytes == infos[1].rx_bytes == infos[0].rx_bytes > 0
     assert infos[0].local_world_size == 2
     assert pair[0].pending() == 0
+
+
+def test_a_tree_is_kept_to_whatever_was_wished(pair: list[Engine]) -> None:
+    for rank, engine in enumerate(pair):
+        engine.install(2, rank, members(pair), [1, 0], shape=constants.PCCL_SHAPE_TREE, parents=[0, 0])
+    x = [np.full(5, rank + 1) for rank in range(2)]
+    infos = both([lambda: run(pair[0], x[0]), lambda: run(pair[1], x[1], algorithm=constants.PCCL_AUTO)])
+    assert [info.algorithm for info in infos] == [constants.PCCL_TREE] * 2
+    wished = both([partial(run, engine, np.ones(9), algorithm=constants.PCCL_RING) for engine in pair])
+    assert [info.algorithm for info in wished] == [constants.PCCL_TREE] * 2
+    with pytest.raises(InvalidArgument, match="no such tree"):
+        pair[0].install(3, 0, members(pair), [0, 1], shape=constants.PCCL_SHAPE_TREE, parents=[0, 1])
+
+
+def test_a_link_that_is_asked_for_is_told(pair: list[Engine]) -> None:
+    pair[0].dial(1, peer(9))
+    pair[0].dial(2, peer(1))  # neither a member nor this epoch: nothing happens
+    pair[0].dial(1, peer(1))
+    event = next_event(pair[0])
+    assert (event.kind, event.peer, event.epoch) == (constants.PCCL_EVENT_LINKED, peer(1), 1)
 
 
 def test_errors_become_exceptions(pair: list[Engine]) -> None:
