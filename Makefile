@@ -7,6 +7,9 @@
 #   make matrix   every fault in every phase of every collective, with real processes; an hour
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
+#   make fuzz     libFuzzer on every parser of the data plane, Hypothesis on those of the control plane: MINUTES=n
+#   make test-asan, make test-tsan
+#                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
 #   make bench    all_reduce beside Gloo, 2 and 4 peers
 PYTHON ?= python3
@@ -15,7 +18,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
-.PHONY: build test sim matrix check stress demo bench
+.PHONY: build test sim matrix check stress fuzz test-asan test-tsan demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -46,6 +49,9 @@ stress: $(VENV)/installed-stress
 	for scenario in churn partition master-loss flaky-links; do $(RUN)/pccl stress $$scenario || exit 1; done
 	$(RUN)/python stress/kill_one.py
 	$(RUN)/python stress/master_kill.py
+
+test-asan test-tsan: test-%san: $(VENV)/installed-test
+	$(RUN)/python -m tests.sanitized $(if $(filter a,$*),address,thread)
 
 demo: $(VENV)/installed-demo
 	$(RUN)/pccl demo

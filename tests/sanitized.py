@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""C tests and process tests under a sanitizer: `python -m tests.sanitized address|thread [PYTEST ARGUMENTS]`.
+
+With arguments only pytest runs, with those. A copy of the sources gets an instrumented extension, and pytest runs there
+with the sanitizer's library preloaded; so neither the checkout nor an installed pccl is touched. Only our own code is
+instrumented, and nothing in it is excused. A report of any process, also of one that was killed or that nobody looked
+at, is a failure.
+
+Leaks are not looked for here, since the interpreter never frees all it has: the C tests do that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = ["pccl", "tests", "stress", "examples"]
+
+SANITIZERS = {"address": "address,undefined", "thread": "thread"}
+LIBRARIES = {
+    # zmq is C++: the sanitizer looks for its exceptions when it starts.
+    "address": ["libasan.so", "libstdc++.so"],
+    "thread": ["libtsan.so"],
+}
+
+UNTESTED = [
+    "test_bench.py",  # speeds
+    "test_demo.py",  # needs scikit-learn, which is not ours
+    "test_leaks.py",  # memory, which sanitizers hold back
+    "test_stress.py",  # times
+]
+"""Process tests that measure what a sanitizer changes, or that would mostly run other people's code."""
+
+SITE = """
+import sys
+
+# An editable install of pccl must not come before this copy.
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirect" not in type(finder).__name__]
+"""
+
+
+def build(kind: str, folder: Path) -> Path:
+    """Compiles the instrumented extension and the C tests; the extension's path."""
+    options = [f"-DPCCL_SANITIZE={SANITIZERS[kind]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DPCCL_TESTS=ON"]
+    options.append(f"-DPython_EXECUTABLE={sys.executable}")
+    subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
+    (module,) = folder.glob("_cffi*.so")
+    return module
+
+
+def copy_tree(target: Path, module: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in COPIED:
+        ignore = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / name, target / name, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", target)
+    shutil.copy(module, target / "pccl")
+    (target / "sitecustomize.py").write_text(SITE)
+
+
+def _library(name: str) -> str:
+    found = subprocess.run(["cc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout
+    return found.strip()
+
+
+def environment(kind: str, tree: Path, reports: Path) -> dict[str, str]:
+    common = f"log_path={reports}/report:abort_on_error=1:halt_on_error=1"
+    return {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "PCCL_TEST_PATIENCE": "10",
+        "LD_PRELOAD": " ".join(_library(name) for name in LIBRARIES[kind]),
+        "ASAN_OPTIONS": f"{common}:detect_leaks=0",
+        "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+        # What only other people's uninstrumented code did to its memory is their business.
+        "TSAN_OPTIONS": f"{common}:ignore_noninstrumented_modules=1:die_after_fork=0:second_deadlock_stack=1",
+    }
+
+
+def main() -> int:
+    kind, *arguments = sys.argv[1:]
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # cmake, ninja, ctest
+    folder = ROOT / "build" / f"sanitized-{kind}"
+    tree, reports = folder / "tree", folder / "reports"
+    copy_tree(tree, build(kind, folder / "cmake"))
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    if not arguments:
+        subprocess.run(["ctest", "--test-dir", folder / "cmake/csrc", "--output-on-failure"], check=True)
+        arguments = ["tests/process", *(f"--ignore=tests/process/{name}" for name in UNTESTED)]
+    command = [sys.executable, "-m", "pytest", "--timeout=600", "-p", "no:cacheprovider", *arguments]
+    code = subprocess.run(command, cwd=tree, env=environment(kind, tree, reports), check=False).returncode
+    found = sorted(reports.iterdir())
+    for report in found:
+        print(f"\n{report.name}:\n{report.read_text(errors='replace')}", file=sys.stderr)
+    print(f"{kind} sanitizer: {len(found)} reports")
+    return code or bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
