@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pccl.stress.kinds import KINDS
 from pccl.stress.namespaces import Namespace, Namespaces
@@ -62,14 +62,24 @@ class Weather:
         return {"half-open": self.isolated, "one-way": self.deaf, "cut": self.unplugged, "slow": self.slow}[kind]
 
 
+@dataclass(frozen=True)
+class Place:
+    """How a peer reaches the master, what it advertises instead of its own address, and whether it may go through
+    shared memory where it could."""
+
+    master: str
+    advertise: str | None = None
+    shm: Literal["auto", "off"] = "off"
+
+
 class Links(Protocol):
     """What a supervisor asks of the network."""
 
     able: frozenset[str]
     """The kinds of link faults that it can do."""
 
-    def place(self, number: int, seat: int, master: str) -> tuple[str, str | None]:
-        """For a peer that is about to start: the master's address as it shall dial it, and what it shall advertise."""
+    def place(self, number: int, seat: int, master: str) -> Place:
+        """For a peer that is about to start; `master` is the real address."""
 
     def joined(self, number: int, peer: str) -> None:
         """It has joined with that peer id, in hexadecimal digits; possibly not for the first time."""
@@ -92,9 +102,9 @@ class PlainLinks:
 
     able: frozenset[str] = frozenset()
 
-    def place(self, number: int, seat: int, master: str) -> tuple[str, str | None]:
+    def place(self, number: int, seat: int, master: str) -> Place:
         """As it is."""
-        return master, None
+        return Place(master, shm="auto")
 
     def joined(self, number: int, peer: str) -> None:
         """Of no interest."""
@@ -134,13 +144,13 @@ class RelayLinks:
         self._wires: dict[int, _Wire] = {}
         self._ports = iter(PORTS)
 
-    def place(self, number: int, seat: int, master: str) -> tuple[str, str | None]:
+    def place(self, number: int, seat: int, master: str) -> Place:
         """Two new links: one before the master, one before the peer."""
         port = next(port for port in self._ports if _is_free(port))
         data = self._relay.link(f"{BEHIND}:{port}", f"{BEFORE}:{port}", name_at=DIALLER_ID)
         control = self._relay.link(master, f"{BEFORE}:0")
         self._wires[number] = _Wire(data, control)
-        return control.address, data.address
+        return Place(control.address, data.address)
 
     def joined(self, number: int, peer: str) -> None:
         """From now on its dials are known by that name."""
@@ -210,10 +220,10 @@ class NamespaceLinks:
         self._down: set[Namespace] = set()
         self._slow: set[Namespace] = set()
 
-    def place(self, number: int, seat: int, master: str) -> tuple[str, str | None]:
+    def place(self, number: int, seat: int, master: str) -> Place:
         """As it is; hosts have addresses of their own."""
         self._hosts[number] = seat % len(self._namespaces.hosts)
-        return master, None
+        return Place(master)
 
     def joined(self, number: int, peer: str) -> None:
         """Of no interest."""

@@ -197,12 +197,13 @@ class Supervisor:
             self._director.healed(action.trial, self._now())
 
     def _start(self, action: Start) -> None:
-        master, advertise = self._links.place(action.number, action.seat, self._master.address)
+        place = self._links.place(action.number, action.seat, self._master.address)
         work = self._scenario.work
         orders = Orders(
             number=action.number,
-            master=master,
-            advertise=advertise,
+            master=place.master,
+            advertise=place.advertise,
+            shm=place.shm,
             tensors=list(work.tensors),
             state=work.state,
             in_flight=work.in_flight,

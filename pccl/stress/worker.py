@@ -22,7 +22,7 @@ import threading
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class Orders:
     number: int
     master: str
     advertise: str | None
+    shm: Literal["auto", "off"]
     tensors: list[int]
     state: int
     in_flight: int
@@ -133,7 +134,7 @@ class Worker:
         """Until the supervisor says that it is over."""
         over = False
         while not over:
-            comm = pccl.Communicator(self._orders.master, advertise=self._orders.advertise)
+            comm = pccl.Communicator(self._orders.master, advertise=self._orders.advertise, shm=self._orders.shm)
             try:
                 with comm:
                     comm.connect()

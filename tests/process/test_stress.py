@@ -120,7 +120,7 @@ def test_a_violation_ends_with_the_command_that_repeats_it(tmp_path: Path) -> No
 def test_what_cannot_be_run_is_said_in_a_line(tmp_path: Path) -> None:
     ran = pccl_stress("nothing")
     assert ran.returncode == 2
-    assert "no such scenario; there are churn, flaky-links, master-loss, partition, smoke, soak" in ran.stdout
+    assert "no such scenario; there are churn, flaky-links, kills, master-loss, partition, smoke, soak" in ran.stdout
     ran = pccl_stress("smoke", "--hosts", "moon")
     assert ran.returncode == 2
     assert "--hosts is local, netns:N" in ran.stdout

@@ -71,9 +71,10 @@ class Peer:
 
     def __init__(self, made: RelayLinks, number: int, master: str) -> None:
         self.name = bytes([number + 1]) * (DIALLER_ID[1] - DIALLER_ID[0])
-        self.master, address = made.place(number, number, master)
-        assert address is not None
-        host, _, port = address.rpartition(":")
+        place = made.place(number, number, master)
+        assert place.advertise is not None
+        assert place.shm == "off", "bytes must go where they can be disturbed"
+        host, _, port = place.advertise.rpartition(":")
         assert host == links.BEFORE
         self.relay = (host, int(port))
         self.listener = socket.create_server((links.BEHIND, int(port)))

@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named(changes: tuple[str, str], line: int | None, key:
 
 
 def test_those_that_come_with_pccl_can_be_read() -> None:
-    assert scenario.names() == ["churn", "flaky-links", "master-loss", "partition", "smoke", "soak"]
+    assert scenario.names() == ["churn", "flaky-links", "kills", "master-loss", "partition", "smoke", "soak"]
     for name in scenario.names():
         read = scenario.load(name)
         assert read.name == name
