@@ -352,6 +352,20 @@ def test_connections_have_names_and_faults_of_their_own(bench: Bench) -> None:
     assert at_second.recv(1) == b""
 
 
+def test_a_link_before_a_peer_leaves_the_peer_its_port(bench: Bench) -> None:
+    links = [bench.relay.before_peer() for _ in range(2)]
+    assert links[0].address != links[1].address
+    for link in links:
+        port = parse(link.address).port
+        with socket.create_server(("127.0.0.1", port)) as peer:
+            dialler = bench.dial(link)
+            dialler.sendall(bytes(range(40)))
+            accepted, _ = peer.accept()
+            with accepted:
+                assert receive(accepted, 40) == bytes(range(40))
+            assert link.names() in ([], [bytes(range(24, 40)).hex()])
+
+
 # ---------------------------------------------------------------------------------------------- errors
 
 
