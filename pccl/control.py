@@ -61,6 +61,9 @@ logger = logging.getLogger("pccl.control")
 LEAVE_MS = 200
 """How long the farewell may take to leave for a master that is connected."""
 
+WARN_MS = 2_000
+"""An operation that has waited so long is worth a line in the log; the next lines come after three times as long."""
+
 _STOP_S = 1.0
 _SIGNAL_S = 0.2
 _FORKED = "unusable in a forked child"
@@ -367,7 +370,10 @@ class Control:
                 self._perform(self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now()))
             elif event.kind == constants.PCCL_EVENT_STALLED:
                 name = messages.OperationName(event.tag, event.sequence)
-                stalled = self._protocol.engine_stalled(event.epoch, name, event.waited_ms, event.ranks, _now())
+                logger.log(logging.WARNING if event.waited_ms >= WARN_MS else logging.DEBUG, "%s", event.text)
+                stalled = self._protocol.engine_stalled(
+                    event.epoch, name, event.waited_ms, event.ranks, _now(), event.absent
+                )
                 self._perform(stalled)
             elif event.kind == constants.PCCL_EVENT_REFUSED:
                 logger.warning("refused %d connections that are not of this run", event.token)

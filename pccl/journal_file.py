@@ -46,6 +46,11 @@ class JournalFile:
         self._grown_bytes = 0
 
     @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.tell()
+
+    @property
     def wants_rewrite(self) -> bool:
         """Whether it has grown enough since the last rewrite."""
         return self._grown_bytes > REWRITE_BYTES

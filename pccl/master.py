@@ -17,6 +17,7 @@ import os
 import secrets
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -177,7 +178,7 @@ class MasterNode:
             unreachable: dict[PeerId, None] = {}
             for output in outputs:
                 if isinstance(output, Send):
-                    if not self._link.send(output.peer, self._encode(output.message)):
+                    if not self._link.send(output.peer, self._encode(self._completed(output.message))):
                         unreachable[output.peer] = None
                 elif isinstance(output, Append):
                     if self._journal is not None:
@@ -191,6 +192,12 @@ class MasterNode:
         if self._journal is not None and self._journal.wants_rewrite:
             self._journal.rewrite(self._protocol.snapshot())
         self._arm()
+
+    def _completed(self, message: messages.Message) -> messages.Message:
+        """What the core cannot know: how large the journal is."""
+        if isinstance(message, messages.StatusAnswer) and self._journal is not None:
+            return replace(message, journal_bytes=self._journal.size)
+        return message
 
     def _encode(self, message: messages.Message) -> bytes:
         """The same message often goes to many peers in a row."""

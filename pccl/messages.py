@@ -6,8 +6,8 @@ may say what when (the cores' tables), what a message causes.
 
 The one idea: a message is a flat msgpack array `[kind, field, field, ...]`. Each field's annotation carries its limits,
 so one walk checks type, range, length and count before an object exists; whatever does not fit raises ProtocolError.
-The first two elements of a `Hello` (kind 1, version) and the whole of `Refused` (kind 64) never change between
-versions, so any two versions can tell each other apart politely.
+The first two elements of a `Hello` or `StatusRequest` (kinds 1 and 15, version) and the whole of `Refused` (kind 64)
+never change between versions, so any two versions can tell each other apart politely.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Annotated, Any
 import msgpack
 
 from pccl.errors import ProtocolError
+from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-MAX_TEXT_CHARACTERS = 512
+MAX_TEXT_CHARACTERS = 1024
 MAX_ADDRESS_CHARACTERS = 63
 MAX_MEMBERS = 16_384
 MAX_REPORT_LINES = 131_072
@@ -33,17 +34,8 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_STATE_ENTRIES = 65_536
 MAX_STATE_NAME_CHARACTERS = 255
 MAX_STATE_DIMENSIONS = 64
+MAX_STATUS_MEMBERS = 1024
 ID_BYTES = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """Bounds of a field: the value of an int, the length of a str or bytes, the count of a tuple. `step` divides it."""
-
-    low: int
-    high: int
-    step: int = 1
-
 
 Flag = bool
 U16 = Annotated[int, Limit(0, 2**16 - 1)]
@@ -55,95 +47,6 @@ Text = Annotated[str, Limit(0, MAX_TEXT_CHARACTERS)]
 Address = Annotated[str, Limit(1, MAX_ADDRESS_CHARACTERS)]
 Body = Annotated[bytes, Limit(0, MAX_BODY_BYTES)]
 Revision = Annotated[int, Limit(0, 2**63 - 1)]
-
-Decoder = Callable[[Any], Any]
-
-
-def _encoder(hint: Any, name: str) -> Callable[[Any], Any]:
-    """How to read field `name` of an object as msgpack primitives."""
-    item = _tuple_item(hint)
-    if item is not None and dataclasses.is_dataclass(item):
-        inner = [field.name for field in dataclasses.fields(item)]
-        return lambda obj: [[getattr(entry, part) for part in inner] for entry in getattr(obj, name)]
-    if dataclasses.is_dataclass(hint):
-        parts = [field.name for field in dataclasses.fields(hint)]
-        return lambda obj: [getattr(getattr(obj, name), part) for part in parts]
-    return lambda obj: getattr(obj, name)
-
-
-def _tuple_item(hint: Any) -> Any:
-    """The element type of `tuple[X, ...]` (annotated or not), else None."""
-    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    if typing.get_origin(base) is tuple:
-        return typing.get_args(base)[0]
-    return None
-
-
-def _decoder(hint: Any, where: str) -> Decoder:
-    """A function that checks one msgpack value against `hint` and returns it, or raises ProtocolError."""
-    if dataclasses.is_dataclass(hint):
-        return _struct_decoder(hint, where)
-    if hint is bool:
-        return _flag_decoder(where)
-    base, limit = typing.get_args(hint)
-    if base is int:
-        return _int_decoder(limit, where)
-    if base is str or base is bytes:
-        return _sized_decoder(base, limit, where)
-    return _tuple_decoder(_decoder(_tuple_item(base), where), limit, where)
-
-
-def _flag_decoder(where: str) -> Decoder:
-    def decode_flag(value: Any) -> Any:
-        if type(value) is not bool:
-            raise ProtocolError(f"{where}: not a flag")
-        return value
-
-    return decode_flag
-
-
-def _int_decoder(limit: Limit, where: str) -> Decoder:
-    low, high = limit.low, limit.high
-
-    def decode_int(value: Any) -> Any:
-        if type(value) is not int or not low <= value <= high:
-            raise ProtocolError(f"{where}: not an integer from {low} to {high}")
-        return value
-
-    return decode_int
-
-
-def _sized_decoder(base: Any, limit: Limit, where: str) -> Decoder:
-    low, high, step = limit.low, limit.high, limit.step
-
-    def decode_sized(value: Any) -> Any:
-        if type(value) is not base or not low <= len(value) <= high or len(value) % step:
-            raise ProtocolError(f"{where}: not {base.__name__} of length {low} to {high}")
-        return value
-
-    return decode_sized
-
-
-def _tuple_decoder(item: Decoder, limit: Limit, where: str) -> Decoder:
-    def decode_tuple(value: Any) -> Any:
-        if type(value) is not list or not limit.low <= len(value) <= limit.high:
-            raise ProtocolError(f"{where}: not a list of {limit.low} to {limit.high} elements")
-        return tuple([item(entry) for entry in value])
-
-    return decode_tuple
-
-
-def _struct_decoder(cls: Any, where: str) -> Decoder:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    fields = [_decoder(hints[field.name], f"{where}.{field.name}") for field in dataclasses.fields(cls)]
-
-    def decode_struct(value: Any) -> Any:
-        if type(value) is not list or len(value) != len(fields):
-            raise ProtocolError(f"{where}: not {len(fields)} fields")
-        return cls(*[decode_field(entry) for decode_field, entry in zip(fields, value, strict=True)])
-
-    return decode_struct
-
 
 # ---------------------------------------------------------------------------------------------- parts of messages
 
@@ -294,12 +197,14 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stalled:
-    """An operation has waited `waited_ms` for `ranks` (the first few of them)."""
+    """An operation has waited `waited_ms` for `ranks` (the first few of them). `absent`: those have not started it, as
+    all members were asked; else the sender waits for them, and they may be waiting too."""
 
     epoch: U64
     operation: OperationName
     waited_ms: U32
     ranks: Annotated[tuple[U32, ...], Limit(0, MAX_STALLED_RANKS)]
+    absent: Flag
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -472,17 +377,144 @@ class StateAgreed:
     received: U64
 
 
+# ---------------------------------------------------------------------------------------------- status
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """How is the run? From anyone, without a Hello. The answer is StatusAnswer; none if too many are asked for."""
+
+    version: U32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusMember:
+    """An accepted peer. `name` is the beginning of its id: the whole of it would let a stranger speak in its place.
+    `late` counts the operations that others waited in since it had not started them, `late_ms` is the longest such
+    wait. `waits` says what it waits in, as far as it told; empty for nothing."""
+
+    group: U32
+    rank: U32
+    name: Annotated[str, Limit(8, 8)]
+    address: Address
+    port: U16
+    host_id: U64
+    heard_ms: U64
+    connected: Flag
+    returning: Flag
+    suspected: Flag
+    late: U32
+    late_ms: U64
+    waits: Text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusNewcomer:
+    """A peer that waits to be accepted."""
+
+    group: U32
+    name: Annotated[str, Limit(8, 8)]
+    address: Address
+    port: U16
+    heard_ms: U64
+    connected: Flag
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusGroup:
+    """A group in its epoch; `stopped_ms` is how long that has been frozen (0: it runs), `missing` whose report its end
+    waits for. `cause` is why the epoch before it ended."""
+
+    group: U32
+    epoch: U64
+    size: U32
+    ring: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    stopped_ms: U64
+    missing: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    cause: Text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusCall:
+    """A joint call under way: `voted` of `voters` have made it, the first `waited_ms` ago; `waits` says for whom it
+    waits. `group` means nothing unless `one_group`."""
+
+    name: Annotated[str, Limit(1, 32)]
+    one_group: Flag
+    group: U32
+    voted: U32
+    voters: U32
+    waited_ms: U64
+    waits: Text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusStall:
+    """`rank` waits in an operation; for whom, see Stalled. `waited_ms` is up to now."""
+
+    group: U32
+    epoch: U64
+    tag: U64
+    sequence: U32
+    rank: U32
+    waited_ms: U64
+    ranks: Annotated[tuple[U32, ...], Limit(0, MAX_STALLED_RANKS)]
+    absent: Flag
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusCount:
+    """How often something happened since the master's start."""
+
+    event: Annotated[str, Limit(1, 32)]
+    count: U64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusAnswer:
+    """How the run is. Lists are cut at MAX_STATUS_MEMBERS; the census counts all. `records` is how many journal records
+    this master has written; `journal_bytes` the size of the file, 0 without one."""
+
+    version: U32
+    uptime_ms: U64
+    heartbeat_limit_ms: U32
+    epoch: U64
+    census: Census
+    records: U64
+    journal_bytes: U64
+    groups: Annotated[tuple[StatusGroup, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    members: Annotated[tuple[StatusMember, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    newcomers: Annotated[tuple[StatusNewcomer, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    calls: Annotated[tuple[StatusCall, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    stalls: Annotated[tuple[StatusStall, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    counts: Annotated[tuple[StatusCount, ...], Limit(0, 64)]
+
+
 # ---------------------------------------------------------------------------------------------- encoding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """Not on the wire: what `decode` makes of a Hello of another protocol version, for the core to refuse."""
+    """Not on the wire: what `decode` makes of a Hello or StatusRequest of another protocol version, for the core to
+    refuse."""
 
     version: int
 
 
-PeerMessage = Hello | Register | Heartbeat | Vote | Suspect | Report | Stalled | Started | ProbeReply | Leave | Withdraw
+PeerMessage = (
+    Hello
+    | Register
+    | Heartbeat
+    | Vote
+    | Suspect
+    | Report
+    | Stalled
+    | Started
+    | ProbeReply
+    | Leave
+    | Withdraw
+    | StatusRequest
+)
 MasterMessage = (
     Refused
     | Welcome
@@ -495,6 +527,7 @@ MasterMessage = (
     | HeartbeatReply
     | ExpelledNotice
     | WhoAreYou
+    | StatusAnswer
 )
 Message = Any  # one of the classes above; isinstance tells
 
@@ -517,6 +550,7 @@ KINDS: dict[int, type] = {
     12: StateFetched,
     13: StateFailed,
     14: Withdraw,
+    15: StatusRequest,
     64: Refused,
     65: Welcome,
     66: View,
@@ -530,16 +564,17 @@ KINDS: dict[int, type] = {
     74: WhoAreYou,
     75: StatePlan,
     76: StateAgreed,
+    77: StatusAnswer,
 }
 """The numbers on the wire. A number is never used again for another layout."""
 
 
-def _codec(cls: Any) -> tuple[list[Callable[[Any], Any]], list[Decoder]]:
+def _codec(cls: Any) -> tuple[list[Callable[[Any], Any]], list[Callable[[Any], Any]]]:
     hints = typing.get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls)]
     return (
-        [_encoder(hints[name], name) for name in names],
-        [_decoder(hints[name], f"{cls.__name__}.{name}") for name in names],
+        [encoder(hints[name], name) for name in names],
+        [decoder(hints[name], f"{cls.__name__}.{name}") for name in names],
     )
 
 
@@ -572,7 +607,7 @@ def decode(data: bytes) -> Message:
     if cls is None:
         raise ProtocolError(f"unknown message kind {parts[0]}")
     fields = _CODECS[cls][2]
-    if cls is Hello and len(parts) > 1 and type(parts[1]) is int and parts[1] != PROTOCOL_VERSION:
+    if cls in (Hello, StatusRequest) and len(parts) > 1 and type(parts[1]) is int and parts[1] != PROTOCOL_VERSION:
         return OtherVersion(parts[1])
     if len(parts) != len(fields) + 1:
         raise ProtocolError(f"{cls.__name__}: {len(parts) - 1} fields instead of {len(fields)}")

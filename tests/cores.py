@@ -16,7 +16,16 @@ from typing import Any
 
 from pccl import messages
 from pccl.errors import Status
-from pccl.messages import Message, OperationName, ReportLine, StateEntry, StateFetched, StateOffer, StateReceived
+from pccl.messages import (
+    Message,
+    OperationName,
+    ReportLine,
+    StateEntry,
+    StateFetched,
+    StateOffer,
+    StateReceived,
+    StatusAnswer,
+)
 from pccl.protocol import journal
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.peer import PeerProtocol
@@ -157,10 +166,19 @@ class Bench:
         outputs = peer.core.engine_suspect(peer.core.epoch, identity(other), int(Status.PEER_LOST), text, self.now)
         self.perform(peer, outputs)
 
-    def stalled(self, name: str, tag: int = 1, sequence: int = 0, waited_ms: int = 100) -> None:
+    def stalled(
+        self,
+        name: str,
+        tag: int = 1,
+        sequence: int = 0,
+        waited_ms: int = 100,
+        ranks: tuple[int, ...] = (0,),
+        absent: bool = False,
+    ) -> None:
         peer = self.peer(name)
         operation = OperationName(tag, sequence)
-        self.perform(peer, peer.core.engine_stalled(peer.core.epoch, operation, waited_ms, (0,), self.now))
+        outputs = peer.core.engine_stalled(peer.core.epoch, operation, waited_ms, ranks, self.now, absent)
+        self.perform(peer, outputs)
 
     def wait(self, milliseconds: int, step: int = 10, beat: bool = True) -> None:
         """Time passes; heartbeats and probes move (with `beat`), dead peers stay silent."""
@@ -289,6 +307,8 @@ def describe(what: Any) -> str:
     if isinstance(what, Install):
         commits = "".join(f", commits ({it.tag}, {it.sequence})" for it in what.commits)
         return f"installs epoch {what.view.epoch} as rank {what.rank}{commits}"
+    if isinstance(what, StatusAnswer):
+        return "StatusAnswer"
     shown: list[str] = []
     for field in dataclasses.fields(what):
         value = getattr(what, field.name)

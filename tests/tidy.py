@@ -48,6 +48,7 @@ COVERED_BY = {
     "pccl/control.py": "tests/process/test_communicator.py",
     "pccl/demo/": "tests/process/test_demo.py",
     "pccl/descriptors.py": "tests/unit/test_request.py",
+    "pccl/fields.py": "tests/unit/test_messages.py",
     "pccl/protocol/": "tests/unit/test_golden.py",
     "pccl/stress/": "tests/process/test_stress.py",
     "pccl/trace/record.py": "tests/unit/test_file.py",

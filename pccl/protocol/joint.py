@@ -22,6 +22,7 @@ from pccl.messages import (
     Probe,
     Stalled,
     Started,
+    StatusCall,
     Vote,
     VoteResult,
     Withdraw,
@@ -140,6 +141,27 @@ class JointCalls:
                 ranks = [f"rank {group.rank(it.id)}" for it in away]
                 lines.append(f"group {number}: sync_shared_state: waiting for {', '.join(ranks)}")
         return lines
+
+    def calls(self, now: int) -> list[StatusCall]:
+        """The joint calls under way: that of the run, then those of groups."""
+        found: list[StatusCall] = []
+        run = self._votes.run_votes()
+        if run:
+            waits = absence.describe(self._roster, self._votes, run[0].kind, run[0].group, now) or "the new views"
+            found.append(_status_call(run, self._roster.accepted, False, waits, now))
+        for number in self._votes.voted_groups():
+            group, votes = self._roster.groups[number], self._votes.group_votes(number)
+            if group.sync is not None:
+                waits = group.sync.explain()
+            else:
+                waits = absence.describe(self._roster, self._votes, VoteKind.SYNC_SHARED_STATE, number, now)
+            found.append(_status_call(votes, len(group.members), True, waits, now))
+        return found
+
+    def waits_in(self, entry: Peer, now: int) -> str:
+        """The joint call that a member waits in, in words; empty for none."""
+        vote = self._votes.of(entry.id, entry.group)
+        return "" if vote is None else f"{CALL_NAMES[vote.kind]} since {now - vote.since} ms"
 
     # ------------------------------------------------------------------------------------------ messages
 
@@ -346,6 +368,12 @@ class JointCalls:
         if step.answers is not None:
             group.sync = None
             self._answer(step.answers)
+
+
+def _status_call(votes: Sequence[Open], voters: int, one_group: bool, waits: str, now: int) -> StatusCall:
+    first = votes[0]
+    since = now - min(vote.since for vote in votes)
+    return StatusCall(CALL_NAMES[first.kind], one_group, first.group, len(votes), voters, since, clip(waits))
 
 
 def _result(answer: Answer) -> VoteResult:

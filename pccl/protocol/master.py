@@ -47,6 +47,7 @@ from pccl.messages import (
     Report,
     Stalled,
     Started,
+    StatusRequest,
     Suspect,
     Vote,
     Welcome,
@@ -57,7 +58,9 @@ from pccl.messages import (
 from pccl.protocol import journal
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.joint import JointCalls
+from pccl.protocol.lateness import Lateness
 from pccl.protocol.roster import LEGAL, Group, Peer, Phase, Roster
+from pccl.protocol.status import StatusDesk
 from pccl.protocol.suspicion import Accusation, LinkFaults, Suspicions
 from pccl.protocol.types import (
     Event,
@@ -90,6 +93,8 @@ class MasterProtocol:
         self._joint = JointCalls(
             self._roster, self._epochs, draw, sync, self._fault, probe_limit_ms=self._limits.heartbeat_ms
         )
+        self._lateness = Lateness()
+        self._status = StatusDesk(self._roster, self._joint, self._suspicions, self._lateness, self._limits)
         self._tick_ms = max(1, self._limits.heartbeat_limit_ms // TICKS_PER_LIMIT)
         self._last_tick = 0
         self._cut_off = False
@@ -102,7 +107,7 @@ class MasterProtocol:
             Withdraw: self._withdraw,
             Suspect: self._suspect,
             Report: self._report,
-            Stalled: self._joint.stalled,
+            Stalled: self._stalled,
             Started: self._joint.started,
             ProbeReply: self._probe_reply,
             Leave: self._leave,
@@ -114,6 +119,7 @@ class MasterProtocol:
     def start(self, now: int) -> list[MasterOutput]:
         """Call once, first. Appends the settings of a fresh run, or begins to wait for the peers of `past`."""
         self._last_tick = now
+        self._status.start(now)
         if not self._roster.past.run_secret:
             secret = self._draw().to_bytes(8, "little") + self._draw().to_bytes(8, "little")
             self._roster.commit(Settings(secret))
@@ -145,6 +151,10 @@ class MasterProtocol:
         elif isinstance(message, OtherVersion):
             text = f"the master speaks protocol version {PROTOCOL_VERSION}, this peer version {message.version}"
             self._refuse(peer, Status.VERSION, text, now)
+        elif isinstance(message, StatusRequest):
+            # Peers never ask: under the id of one it is somebody else, whom nobody answers.
+            if entry is None and (answer := self._status.answer(now)) is not None:
+                self._roster.send(peer, answer)
         elif entry is None:
             # Perhaps queued in its socket since before a restart: a Hello tells whether it was ever one of us.
             self._roster.send(peer, WhoAreYou())
@@ -317,6 +327,10 @@ class MasterProtocol:
             )
         self._roster.dirty = True
 
+    def _stalled(self, entry: Peer, message: Stalled, now: int) -> None:
+        self._lateness.note(self._roster.groups[entry.group], entry.id, message, now)
+        self._joint.stalled(entry, message, now)
+
     def _heartbeat(self, entry: Peer, message: Heartbeat, now: int) -> None:
         self._roster.send(entry.id, HeartbeatReply())
 
@@ -402,6 +416,7 @@ class MasterProtocol:
         self._roster.accepted -= 1
         self._suspicions.drop(entry.id)
         self._links.drop(entry.id)
+        self._lateness.drop(entry.id)
         group.members.remove(entry.id)
         group.forget_stalls(entry.id)
         self._roster.dirty = True

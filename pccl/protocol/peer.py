@@ -256,12 +256,12 @@ class PeerProtocol:
         return [Tell(self._suspects[peer])]
 
     def engine_stalled(
-        self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int
+        self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int, absent: bool = False
     ) -> list[PeerOutput]:
         """PCCL_EVENT_STALLED."""
         if self._phase is not Phase.MEMBER or epoch != self.epoch:
             return []
-        stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]))
+        stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]), absent)
         self._stalls.pop(operation, None)
         self._stalls[operation] = stalled
         if len(self._stalls) > MAX_STALLS:
@@ -367,7 +367,7 @@ class PeerProtocol:
         for operation, stalled in self._stalls.items():
             lines.append(
                 f"operation (tag {operation.tag}, sequence {operation.sequence}) waited {stalled.waited_ms} ms for "
-                f"ranks {', '.join(map(str, stalled.ranks))}"
+                f"rank {', '.join(map(str, stalled.ranks))}{', not started there' if stalled.absent else ''}"
             )
         return "\n".join(lines)
 

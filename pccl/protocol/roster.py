@@ -177,7 +177,7 @@ def cause_of(group: Group) -> tuple[Status, str]:
 
 class Roster:
     """The state that the parts of the master share, and the list of outputs that grows while an event is worked on.
-    `dirty`: something changed that may have consequences."""
+    `dirty`: something changed that may have consequences. `records` and `counts` of events are since the start."""
 
     def __init__(self, past: Past) -> None:
         self.past = past
@@ -185,6 +185,8 @@ class Roster:
         self.pending: dict[PeerId, Peer] = {}
         self.groups: dict[int, Group] = {}
         self.accepted = 0
+        self.records = 0
+        self.counts: dict[Event, int] = {}
         self.dirty = False
         self._out: list[MasterOutput] = []
 
@@ -196,6 +198,7 @@ class Roster:
     def commit(self, record: Record) -> None:
         """The only change of what outlives the master."""
         self._out.append(Append(record))
+        self.records += 1
         journal.apply(self.past, record)
 
     def send(self, peer: PeerId, message: Message) -> None:
@@ -205,6 +208,7 @@ class Roster:
         self._out.append(Drop(peer))
 
     def notify(self, event: Event, text: str, peer: PeerId = b"", epoch: int = 0) -> None:
+        self.counts[event] = self.counts.get(event, 0) + 1
         self._out.append(Notify(event, text, peer, epoch))
 
     def take(self) -> list[MasterOutput]:

@@ -14,6 +14,7 @@ from pccl.errors import Status
 from pccl.messages import (
     KINDS,
     MAX_REPORT_LINES,
+    MAX_TEXT_CHARACTERS,
     PROTOCOL_VERSION,
     Census,
     CensusUpdate,
@@ -249,7 +250,7 @@ def test_a_report_that_is_too_long_ends_the_peer_instead_of_the_master() -> None
 def test_long_texts_are_cut_to_what_a_message_holds() -> None:
     peer = _member()
     (suspect,) = _told(peer.engine_suspect(4, OTHER, 5, "x" * 5_000, 0))
-    assert len(suspect.text) == 512
+    assert len(suspect.text) == MAX_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize(("answer", "told"), [(1, 1), (0, 0), (-1, 2)])
@@ -267,7 +268,7 @@ def test_stalls_are_bounded_and_the_newest_are_kept() -> None:
     kept = [it for it in _told(peer.received(_welcome(), 0)) if isinstance(it, Stalled)]
     assert [it.operation.sequence for it in kept] == list(range(12, 20))
     assert len(kept[0].ranks) == 8
-    assert "operation (tag 1, sequence 19) waited 100 ms for ranks 0, 1" in peer.explain()
+    assert "operation (tag 1, sequence 19) waited 100 ms for rank 0, 1" in peer.explain()
 
 
 # ---------------------------------------------------------------------------------------------- votes

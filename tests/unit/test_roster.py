@@ -46,7 +46,7 @@ def test_the_cause_that_helps_the_user_most_is_told(known: dict[str, Any], statu
 
 
 def _stalled(sequence: int, waited_ms: int) -> Stalled:
-    return Stalled(4, OperationName(1, sequence), waited_ms, (0,))
+    return Stalled(4, OperationName(1, sequence), waited_ms, (0,), False)
 
 
 def test_stalls_are_remembered_per_operation_and_bounded() -> None:

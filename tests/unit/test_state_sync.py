@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pccl.messages import StateEntry
+from pccl.messages import MAX_TEXT_CHARACTERS, StateEntry
 from pccl.protocol.state_sync import (
     Agreement,
     Election,
@@ -414,4 +414,4 @@ def test_texts_fit_into_a_message_whatever_the_names_are() -> None:
     text = refused(offers, None)
     assert text.endswith("is missing on rank 1")
     assert len(text) < 200
-    assert len(Refusal("x" * 1000).text) == 512
+    assert len(Refusal("x" * 5000).text) == MAX_TEXT_CHARACTERS
