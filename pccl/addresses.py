@@ -34,6 +34,8 @@ def parse(text: str, *, default_port: int | None = None) -> HostPort:
 
     Raises InvalidArgument that shows what was expected.
     """
+    if not isinstance(text, str):
+        raise InvalidArgument(f"an address is a string, HOST:PORT, not {text!r}")
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or _literal(host) is None:
@@ -43,7 +45,7 @@ def parse(text: str, *, default_port: int | None = None) -> HostPort:
         raise InvalidArgument(f"address {text!r}: an IPv6 address needs brackets, as in [::1]:48148")
     else:
         host, _, port_text = text.partition(":")
-    if not host:
+    if not _is_host(host):
         raise _unreadable(text)
     if not port_text and default_port is not None and not text.endswith(":"):
         return HostPort(host, default_port)
@@ -76,6 +78,8 @@ class Selection:
     """
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise InvalidArgument(f"interface is a string of names, addresses and networks, not {text!r}")
         entries = [entry.strip() for entry in text.split(",")]
         if not all(entry.removeprefix("^") for entry in entries):
             raise InvalidArgument(f"interface {text!r}: an entry of the list is empty")
@@ -112,6 +116,16 @@ def _matches(entry: str, name: str, address: str) -> bool:
     try:
         return ipaddress.ip_address(address) in ipaddress.ip_network(entry, strict=False)
     except ValueError:
+        return False
+
+
+def _is_host(host: str) -> bool:
+    """Whether a resolver may be asked for it: some raise what no caller expects for a label that is too long."""
+    if not host.isprintable() or " " in host:
+        return False
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
         return False
 
 

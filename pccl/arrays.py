@@ -40,6 +40,8 @@ def borrow(array: Any, writable: bool, name: str) -> Borrowed:
     Raises InvalidArgument that begins with `name`.
     """
     if isinstance(array, np.ndarray):
+        if isinstance(array, np.ma.MaskedArray):
+            raise InvalidArgument(f"{name} is a masked array; pass filled() of it, or its data and its mask apart")
         try:
             return Borrowed(_native.pin(array, writable), _NUMPY[array.dtype], array.size, array)
         except (KeyError, ValueError, BufferError):
@@ -93,6 +95,14 @@ def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
         raise InvalidArgument(f"{name} is on {tensor.device}; pccl works on CPU tensors")
     if dtype is None:
         raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, _TORCH))}")
+    if tensor.is_nested or tensor.is_neg():
+        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.clone() of one")
     if tensor.layout != torch.strided or not tensor.is_contiguous():
         raise InvalidArgument(f"{name} is not contiguous; pass tensor.contiguous()")
-    return Borrowed(_native.pointer(tensor.data_ptr()), dtype, tensor.numel(), tensor)
+    try:
+        address, elements = tensor.data_ptr(), tensor.numel()
+    except RuntimeError as failure:
+        raise InvalidArgument(f"{name} has no memory of its own: {failure}") from None
+    if elements > 0 and address == 0:
+        raise InvalidArgument(f"{name} has no memory: its storage was freed, or it is a fake tensor")
+    return Borrowed(_native.pointer(address), dtype, elements, tensor)

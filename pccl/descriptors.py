@@ -81,6 +81,10 @@ class ReduceOpDescriptor:
 
 def check(send: Any, operand: ReduceOperandDescriptor | None, quantization: QuantizationOptions | None) -> None:
     """Raises Unsupported for quantization, InvalidArgument when `operand` contradicts the array."""
+    if quantization is not None and not isinstance(quantization, QuantizationOptions):
+        raise InvalidArgument(f"quantization_options is a {type(quantization).__name__}, not a QuantizationOptions")
+    if operand is not None and not isinstance(operand, ReduceOperandDescriptor):
+        raise InvalidArgument(f"operand_descriptor is a {type(operand).__name__}, not a ReduceOperandDescriptor")
     if quantization is not None and quantization.algorithm != QuantizationAlgorithm.NONE:
         raise Unsupported(f"there is no quantization {quantization.algorithm.name}; use QuantizationAlgorithm.NONE")
     if operand is not None and arrays.dtype_of(send) != operand.datatype:

@@ -16,6 +16,7 @@ import time
 from pccl import addresses, system
 from pccl.addresses import HostPort, Selection
 from pccl.errors import InvalidArgument, MasterLost
+from pccl.messages import can_be_dialled
 
 logger = logging.getLogger("pccl.reach")
 
@@ -83,6 +84,9 @@ def numeric(advertise: str) -> HostPort:
     """Reads `HOST[:PORT]` of `advertise=` into a numeric address; port 0 is any. May block on DNS."""
     address = addresses.parse(advertise, default_port=0)
     try:
-        return addresses.resolve(address)[0]
+        found = addresses.resolve(address)[0]
     except OSError as failure:
         raise InvalidArgument(f"advertise: cannot resolve {address.host!r}: {failure}") from None
+    if not can_be_dialled(found.host):
+        raise InvalidArgument(f"advertise: {found.host} is no address of one host, so that nobody could dial it")
+    return found

@@ -7,13 +7,15 @@ keeps its memory alive. It may be started again after a failure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 from pccl import arrays, descriptors
 from pccl._native import NULL, Pointer, constants
 from pccl.arrays import Borrowed
-from pccl.descriptors import ReduceOpDescriptor
+from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
 from pccl.enums import Collective
 from pccl.errors import InvalidArgument
 from pccl.messages import View
@@ -70,10 +72,14 @@ def all_reduce(send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout:
 
 def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | None, modes: Modes) -> list[Request]:
     """One for each descriptor, or array that is reduced in place; all with tags of their own."""
+    if not isinstance(items, Iterable):
+        raise InvalidArgument(f"a list of arrays or descriptors is needed, not a {type(items).__name__}")
     requests = []
     for index, item in enumerate(items):
         if isinstance(item, ReduceOpDescriptor):
             reduction = item.reduce_descriptor
+            if not isinstance(reduction, ReduceDescriptor):
+                raise InvalidArgument(f"reduce_descriptor is a {type(reduction).__name__}, not a ReduceDescriptor")
             descriptors.check(item.send, reduction.operand_descriptor, reduction.quantization_options)
             one = all_reduce(item.send, item.recv, reduction.op, reduction.tag, 0, timeout, modes)
             if one.elements != reduction.count:
@@ -124,23 +130,42 @@ def barrier(tag: int, timeout: float | None, modes: Modes) -> Request:
     return _request(Collective.BARRIER, _NOTHING, _NOTHING, 0, 0, 0, 0, modes.out_of_place, tag, 0, timeout)
 
 
+def question(collective: int, send: Any, op: int, algorithm: int) -> tuple[int, int, int, int, int]:
+    """For `Engine.explain`: what would run for such a call."""
+    dtype, elements = (0, 0) if send is None else arrays.borrow(send, False, "send")[1:3]
+    kind = whole("collective", collective, 0, 2**31 - 1)
+    return kind, dtype, whole("op", op, 0, 2**31 - 1), whole("algorithm", algorithm, 0, 2**31 - 1), elements
+
+
 def commit(timeout: float | None) -> Request:
     """Settles the deferred operations of all tags."""
     return _request(Collective.COMMIT, _NOTHING, _NOTHING, 0, 0, 0, 0, 0, 0, 0, timeout)
 
 
 def whole(name: str, value: int, low: int, high: int) -> int:
-    """A whole number within bounds. Raises InvalidArgument."""
-    if not isinstance(value, int) or not low <= value <= high:
+    """A whole number (also one of numpy's) within bounds. Raises InvalidArgument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if not low <= number <= high:
         raise InvalidArgument(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-    return value
+    return number
 
 
 def milliseconds(name: str, seconds: float) -> int:
     """A timeout as the engine counts it, at least 1. Raises InvalidArgument."""
-    if not isinstance(seconds, int | float) or not 0 < seconds <= SECONDS_MAX:
+    if not isinstance(seconds, Real) or not 0 < seconds <= SECONDS_MAX:
         raise InvalidArgument(f"{name} must be a positive number of seconds up to {SECONDS_MAX:,}, not {seconds!r}")
     return max(1, int(seconds * 1000))
+
+
+def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+    """One of several words. Raises InvalidArgument that lists them."""
+    *others, last = (f'"{word}"' for word in allowed)
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidArgument(f"{name} is {', '.join(others)} or {last}, not {value!r}")
+    return value
 
 
 _NOTHING = Borrowed(NULL, 0, 0, None)
@@ -167,7 +192,7 @@ def _request(
         root,
         flags,
         elements,
-        tag if tag == 0 else whole("tag", tag, 0, 2**64 - 1),
+        whole("tag", tag, 0, 2**64 - 1),
         source.pointer,
         target.pointer,
         epoch,

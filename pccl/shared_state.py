@@ -21,6 +21,7 @@ from pccl._native import hash128
 from pccl.errors import InvalidArgument
 from pccl.messages import MAX_STATE_ENTRIES, MAX_STATE_NAME_CHARACTERS, StateEntry
 from pccl.protocol.state_sync import SharedStateSyncStrategy
+from pccl.request import whole
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +44,10 @@ class TensorInfo:
     """
 
     def __init__(self, name: str, tensor: Any, *, allow_content_inequality: bool = False) -> None:
-        if not isinstance(name, str) or len(name) > MAX_STATE_NAME_CHARACTERS:
-            raise InvalidArgument(f"a tensor's name is a string of at most {MAX_STATE_NAME_CHARACTERS} characters")
+        if not isinstance(name, str) or len(name) > MAX_STATE_NAME_CHARACTERS or not _is_encodable(name):
+            raise InvalidArgument(
+                f"a tensor's name is a string of at most {MAX_STATE_NAME_CHARACTERS} characters, not {name!r:.80}"
+            )
         self.name = name
         self.allow_content_inequality = bool(allow_content_inequality)
         self.dtype, self.shape, self.content = _describe(name, tensor)
@@ -93,6 +96,8 @@ class SharedState:
     """
 
     def __init__(self, tensor_infos: Sequence[TensorInfo], revision: int = 0) -> None:
+        if not isinstance(tensor_infos, Sequence) or not all(isinstance(it, TensorInfo) for it in tensor_infos):
+            raise InvalidArgument("a shared state is made of a list of TensorInfo")
         if not 1 <= len(tensor_infos) <= MAX_STATE_ENTRIES:
             raise InvalidArgument(f"a shared state has 1 to {MAX_STATE_ENTRIES} tensors, not {len(tensor_infos)}")
         # By name: the order in which all members number them, however each one built its list.
@@ -109,9 +114,7 @@ class SharedState:
 
     @revision.setter
     def revision(self, value: int) -> None:
-        if not 0 <= value < 1 << 63:
-            raise InvalidArgument(f"a revision is a number from 0 to 2**63 - 1, not {value}")
-        self._revision = int(value)
+        self._revision = whole("revision", value, 0, (1 << 63) - 1)
 
     def push_revision(self) -> None:
         """Advances the revision by one."""
@@ -187,6 +190,14 @@ def digest_of(entries: Sequence[StateEntry], revision: int) -> bytes:
     return hash128(np.frombuffer(b"".join(parts), dtype=np.uint8))
 
 
+def _is_encodable(name: str) -> bool:
+    """Lone surrogates are characters for Python, but for no other program."""
+    try:
+        return bool(name.encode()) or not name
+    except UnicodeEncodeError:
+        return False
+
+
 def _is_torch(tensor: Any) -> bool:
     module = sys.modules.get("torch")
     return module is not None and isinstance(tensor, module.Tensor)
@@ -202,6 +213,8 @@ def _describe(name: str, tensor: Any) -> tuple[str, tuple[int, ...], Bytes]:
 
 def _describe_numpy(name: str, tensor: npt.NDArray[Any]) -> tuple[str, tuple[int, ...], Bytes]:
     dtype = tensor.dtype
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise InvalidArgument(f"{name!r} is a masked array; share its data and its mask apart")
     if dtype.hasobject or dtype.type is np.void or not dtype.isnative:
         raise InvalidArgument(f"{name!r} has dtype {dtype!r}, which cannot be shared as plain bytes")
     if not tensor.flags.c_contiguous:
@@ -216,9 +229,11 @@ def _describe_torch(name: str, tensor: torch.Tensor) -> tuple[str, tuple[int, ..
         raise InvalidArgument(f"{name!r} is a distributed tensor; share its local part")
     if tensor.device.type != "cpu":
         raise InvalidArgument(f"{name!r} is on {tensor.device}; share a CPU tensor")
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+    if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         raise InvalidArgument(f"{name!r} is not a plain dense tensor")
     if not tensor.is_contiguous():
         raise InvalidArgument(f"{name!r} is not contiguous; share a contiguous tensor")
+    if tensor.numel() > 0 and tensor.data_ptr() == 0:
+        raise InvalidArgument(f"{name!r} has no memory: its storage was freed, or it is a fake tensor")
     content: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), content

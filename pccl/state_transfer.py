@@ -71,7 +71,12 @@ def synchronise(
     Blocks until all members have called it and hold the state. Raises SharedStateError and what joint calls raise;
     nothing was changed then. The tensors must not be written to meanwhile: that is noticed, but it cannot be undone.
     """
-    strategy = SharedStateSyncStrategy(strategy)
+    if not isinstance(state, SharedState):
+        raise InvalidArgument(f"a SharedState can be synchronised, not a {type(state).__name__}")
+    try:
+        strategy = SharedStateSyncStrategy(strategy)
+    except ValueError:
+        raise InvalidArgument(f"{strategy!r} is no SharedStateSyncStrategy") from None
     if strategy != SharedStateSyncStrategy.SEND_ONLY:
         _check_writable(state)
     digest = StateDigest.of(state)

@@ -20,7 +20,6 @@ Events change the state first; `_settle` then draws every consequence, until non
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +52,7 @@ from pccl.messages import (
     Welcome,
     WhoAreYou,
     Withdraw,
+    can_be_dialled,
     clip,
 )
 from pccl.protocol import journal
@@ -309,7 +309,7 @@ class MasterProtocol:
 
     def _register(self, entry: Peer, message: Register, now: int) -> None:
         member = Member(entry.id, message.address, message.port, message.host_id)
-        if not _can_be_dialled(member):
+        if member.port == 0 or not can_be_dialled(member.address):
             self._fault(
                 entry.id, f"{member.address!r} port {member.port} is no numeric address that can be dialled", now
             )
@@ -509,12 +509,3 @@ class MasterProtocol:
                 if self._epochs.gathered(roster.groups[number]):
                     self._epochs.change([number], [], [], now)
         return roster.take()
-
-
-def _can_be_dialled(member: Member) -> bool:
-    """A view with an address that an engine cannot parse would fail on every member, so it must not come to be."""
-    try:
-        address = ipaddress.ip_address(member.address)
-    except ValueError:
-        return False
-    return member.port > 0 and not address.is_unspecified and "%" not in member.address

@@ -35,7 +35,23 @@ def test_parse_and_print(text: str, host: str, port: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":1", "host", "host:", "host:x", "host:-1", "host:65536", "host:٣", "[::1]", "[::1]1", "[::1:1"],
+    [
+        "",
+        ":1",
+        "host",
+        "host:",
+        "host:x",
+        "host:-1",
+        "host:65536",
+        "host:٣",
+        "[::1]",
+        "[::1]1",
+        "[::1:1",
+        "a b:1",
+        "a\0b:1",
+        "..:1",
+        "x" * 64 + ":1",
+    ],
 )
 def test_unreadable_addresses(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is not HOST:PORT"):
