@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import socket
 import threading
 from collections.abc import Callable
@@ -48,6 +49,9 @@ DIALLER_ID = (24, 40)
 """`name_at` for pccl's data plane: a connection's name is then the dialler's peer id in hexadecimal digits."""
 
 BACKLOG = 1024
+_PEER_HOST, _BEFORE_HOST = "127.0.0.1", "127.0.0.2"
+_PEER_PORTS = range(12_000, 30_000)
+"""Not those that systems choose for connections."""
 _NO_DESCRIPTORS_S = 0.05
 _END_S = 10.0
 
@@ -101,6 +105,14 @@ class Relay:
         self._links.append(link)
         link.refuse(False)
         return link
+
+    def before_peer(self) -> Link:
+        """A link to a peer that this machine is about to start, which learns from `Communicator(advertise=...)` where
+        to listen: at the link's port, but at another address. Its connections have their diallers' ids for names."""
+        while True:
+            port = random.SystemRandom().choice(_PEER_PORTS)
+            if _is_free(HostPort(_PEER_HOST, port)) and _is_free(HostPort(_BEFORE_HOST, port)):
+                return self.link(f"{_PEER_HOST}:{port}", f"{_BEFORE_HOST}:{port}", DIALLER_ID)
 
     def at(self, after_bytes: int, action: Action) -> None:
         """As `Link.at`, for the bytes of all links and both directions together. Raises InvalidArgument."""
@@ -338,3 +350,12 @@ class _Port:
             made.close()
             raise
         return made
+
+
+def _is_free(where: HostPort) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((where.host, where.port))
+        except OSError:
+            return False
+    return True

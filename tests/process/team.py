@@ -7,18 +7,14 @@ A test says what all shall do, and lets a fault happen when exactly so many byte
 
 from __future__ import annotations
 
-import inspect
-import random
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pccl
 from pccl.fleet import Child
-from pccl.stress.relay import DIALLER_ID, Link, Relay
+from pccl.stress.relay import Link, Relay
 from tests.process.harness import Run
 from tests.process.member import serving
 from tests.process.workload import FORMS
@@ -31,12 +27,6 @@ RSS_BYTES = 64 << 20
 IDLE_CPU = 0.5
 PATIENCE = 40
 """How often a footprint is taken until it is as it was."""
-
-RELAY_HOST = "127.0.0.2"
-PORTS = range(12_000, 30_000)
-"""Not those that systems choose for connections: a peer and its relay need the same one at two addresses."""
-
-HAS_SHM = "shm" in inspect.signature(pccl.Communicator.__init__).parameters
 
 
 @dataclass
@@ -71,7 +61,7 @@ class Team:
         self.data, self.control = Relay(), Relay()
         self.members: dict[int, Member] = {}
         self._peers = peers
-        self._options = {**({"shm": "off"} if HAS_SHM else {}), **options}
+        self._options = {"shm": "off", **options}
         self._steps = self._numbers = 0
 
     def __enter__(self) -> Team:
@@ -98,9 +88,7 @@ class Team:
 
     def start(self) -> Member:
         """A process that has not connected yet and is not among `members`."""
-        port = free_port()
-        control = self.control.link(self.run.master.address)
-        data = self.data.link(f"127.0.0.1:{port}", f"{RELAY_HOST}:{port}", DIALLER_ID)
+        control, data = self.control.link(self.run.master.address), self.data.before_peer()
         self._numbers += 1
         options = {"advertise": data.address, **self._options}
         child = self.run.peer(serving, str(self._numbers), repr(options), address=control.address)
@@ -211,16 +199,3 @@ class Team:
             if not worse:
                 return
         raise AssertionError(f"(before, now) of those that take more: {worse}")
-
-
-def free_port() -> int:
-    """A port that nobody has, here or at the relays' address."""
-    while True:
-        port = random.SystemRandom().choice(PORTS)
-        try:
-            for host in ("127.0.0.1", RELAY_HOST):
-                with socket.socket() as probe:
-                    probe.bind((host, port))
-        except OSError:
-            continue
-        return port
