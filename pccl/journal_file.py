@@ -9,6 +9,7 @@ journal under its name, with at most a torn last record, which replay cuts off.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -82,6 +83,10 @@ class JournalFile:
         _sync_folder(self._path)
         self._grown_bytes = 0
 
+    def forked(self) -> None:
+        """To be called in a forked child: the file and its lock are the parent's alone."""
+        system.blind(self._file.fileno())
+
     def close(self) -> None:
         """Gives the file and its lock back."""
         self._file.close()
@@ -91,6 +96,9 @@ def _open_locked(path: Path) -> BinaryIO:
     """The file under `path`, locked. Repeated when a rewrite by its last owner replaced it meanwhile."""
     while True:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise InvalidArgument(f"journal {path} is not a regular file")
         if not system.lock_file(file):
             file.close()
             raise InvalidArgument(f"journal {path} is in use by another master")

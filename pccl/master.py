@@ -13,17 +13,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
 import threading
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import uvloop
 
-from pccl import addresses, messages
+from pccl import addresses, messages, system
 from pccl.errors import InvalidArgument, PCCLError, ProtocolError, SystemFailure
 from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
@@ -37,6 +39,7 @@ logger = logging.getLogger("pccl.master")
 HEARTBEAT_TIMEOUT_MIN_MS = 200
 
 _STOP_S = 2.0
+_SIGNAL_S = 0.2
 
 
 class MasterNode:
@@ -57,7 +60,7 @@ class MasterNode:
         """Raises InvalidArgument (address, or a journal that is in use) or SystemFailure (the port is taken)."""
         listen = _resolve(listen_address)
         limits = _limits(heartbeat_timeout)
-        self._journal = None if journal is None else _open_journal(Path(journal))
+        self._journal = None if journal is None else _open_journal(journal)
         try:
             self._link = RouterLink(listen)
         except OSError as failure:
@@ -72,6 +75,7 @@ class MasterNode:
         self._failure: BaseException | None = None
         self._closed = False
         self._owner = os.getpid()
+        _alive.add(self)
 
     @property
     def address(self) -> str:
@@ -89,9 +93,13 @@ class MasterNode:
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until it has ended, up to `timeout` seconds: whether it has. Raises what made it stop, if anything."""
         if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                return False
+            until = math.inf if timeout is None else time.monotonic() + timeout
+            while self._thread.is_alive():
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    return False
+                # In slices: a signal that comes just before the thread falls asleep does not wake it.
+                self._thread.join(min(_SIGNAL_S, left_s))
         if self._failure is not None:
             raise self._failure
         return True
@@ -115,6 +123,13 @@ class MasterNode:
             self._thread.join(_STOP_S)
 
     close = destroy
+
+    def forked(self) -> None:
+        """To be called in a forked child: gives up port and journal, which are the parent's."""
+        if not self._closed:
+            system.close_sockets_at(self._link.address.port)
+            if self._journal is not None:
+                self._journal.forked()
 
     def explain(self) -> str:
         """What the master waits for, and for whom; empty if for nothing."""
@@ -224,6 +239,18 @@ class MasterNode:
             self._journal.close()
 
 
+_alive: weakref.WeakSet[MasterNode] = weakref.WeakSet()
+"""What a forked child has to give up."""
+
+
+def _forked() -> None:
+    for node in list(_alive):
+        node.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 def _now() -> int:
     return time.monotonic_ns() // 1_000_000
 
@@ -246,8 +273,12 @@ def _limits(heartbeat_timeout: float) -> Limits:
     return Limits(heartbeat_ms=heartbeat_ms, heartbeat_limit_ms=limit_ms, report_limit_ms=2 * limit_ms)
 
 
-def _open_journal(path: Path) -> JournalFile:
+def _open_journal(path: Path | str) -> JournalFile:
     try:
-        return JournalFile(path)
+        return JournalFile(Path(path))
+    except PCCLError:
+        raise
     except OSError as failure:
         raise SystemFailure(f"cannot open journal {path}: {failure.strerror}") from None
+    except (TypeError, ValueError) as failure:
+        raise InvalidArgument(f"journal {path!r} is no path: {failure}") from None

@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -74,25 +75,45 @@ def close_connections_to(host: str, port: int) -> None:
     For a forked child: as long as it holds its parent's connection open, the other end cannot notice the parent's
     death. The parent's descriptors are not touched.
     """
+    _close_sockets(lambda inherited: inherited.getpeername()[:2] == (host, port))
+
+
+def close_sockets_at(port: int) -> None:
+    """Closes every descriptor of this process that listens on the TCP port, or was accepted there.
+
+    For a forked child: as long as it holds them, nobody else can listen on its parent's port.
+    """
+    _close_sockets(lambda inherited: inherited.getsockname()[1] == port)
+
+
+def _close_sockets(chosen: Callable[[socket.socket], bool]) -> None:
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
         return
     for descriptor in descriptors:
-        if _peer_name(descriptor) == (host, port):
+        if _is_chosen(descriptor, chosen):
             os.close(descriptor)
 
 
-def _peer_name(descriptor: int) -> tuple[object, ...] | None:
-    """(address, port) at the other end of a descriptor, None when it is no connected internet socket."""
+def _is_chosen(descriptor: int, chosen: Callable[[socket.socket], bool]) -> bool:
+    """False also for what is no TCP socket, or not connected."""
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return None
-        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as inherited:
-            name = inherited.getpeername()
+            return False
+        with socket.socket(fileno=os.dup(descriptor)) as inherited:
+            internet = inherited.family in (socket.AF_INET, socket.AF_INET6)
+            return internet and inherited.type == socket.SOCK_STREAM and chosen(inherited)
     except OSError:
-        return None
-    return tuple(name[:2]) if isinstance(name, tuple) else None
+        return False
+
+
+def blind(descriptor: int) -> None:
+    """Lets a descriptor lead nowhere, for a forked child that inherited an open file: the lock on it is its parent's
+    alone again, and nothing that is buffered for it is written twice."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
 
 
 def lock_file(file: BinaryIO) -> bool:

@@ -45,6 +45,30 @@ def test_connections_to_an_address_are_closed_and_no_others() -> None:
         doomed.detach()
 
 
+def test_sockets_at_a_port_are_closed_whether_they_listen_or_were_accepted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        with socket.create_connection(one.getsockname()) as caller:
+            accepted, _ = one.accept()
+            system.close_sockets_at(one.getsockname()[1])
+            assert [_is_open(it.fileno()) for it in (one, accepted, caller, other)] == [False, False, True, True]
+        accepted.detach()
+        one.detach()
+
+
+def test_a_blind_descriptor_gives_up_the_file_and_not_the_lock_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as parents:
+        assert system.lock_file(parents)
+        with os.fdopen(os.dup(parents.fileno()), "wb") as inherited:
+            inherited.write(b"buffered")
+            system.blind(inherited.fileno())
+        assert path.read_bytes() == b""
+        with path.open("wb") as other:
+            assert not system.lock_file(other)
+    with path.open("wb") as later:
+        assert system.lock_file(later)
+
+
 def _is_open(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
