@@ -46,7 +46,8 @@ class Flight:
             except PCCLError as failure:
                 self.outcome = failure
             else:
-                self.outcome = info
+                if info is not None:  # None must not take back what another thread has seen meanwhile
+                    self.outcome = info
         return self.outcome
 
     def describe(self) -> str:

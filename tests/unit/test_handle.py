@@ -59,6 +59,27 @@ def test_wait_gives_the_info_as_often_as_asked() -> None:
     assert handle.done()
 
 
+@pytest.mark.parametrize("outcome", [INFO, PeerLost("rank 1 was lost")])
+def test_an_end_that_another_thread_sees_just_after_our_wait_is_not_forgotten(outcome: ReduceInfo | Exception) -> None:
+    flights = Flights()
+    operation, handle, token = launch(flights)
+    wait = operation.wait
+
+    def too_early(timeout_ms: int) -> ReduceInfo | None:
+        """Runs out of time; before its caller runs on, the operation ends and the control thread lands it."""
+        operation.wait = wait  # type: ignore[method-assign]
+        operation.end(outcome)
+        flights.ended(token)
+        return None
+
+    operation.wait = too_early  # type: ignore[method-assign]
+    if isinstance(outcome, Exception):
+        with pytest.raises(PeerLost):
+            handle.wait(1.0)
+    else:
+        assert handle.wait(1.0) == INFO
+
+
 def test_wait_raises_what_it_ended_with_as_often_as_asked() -> None:
     operation, handle, _ = launch(Flights())
     operation.end(PeerLost("rank 1 was lost"))
