@@ -37,7 +37,8 @@ PAGE_BYTES = resource.getpagesize()
 
 @dataclass(frozen=True)
 class Orders:
-    """What the supervisor gives a worker on its way; `master` as this worker reaches it, sizes in bytes."""
+    """What the supervisor gives a worker on its way; `master` as this worker reaches it, sizes in bytes, `trace` where
+    its flight record goes when it is asked to explain itself."""
 
     number: int
     master: str
@@ -48,14 +49,16 @@ class Orders:
     in_flight: int
     steps_per_sync: int
     pause_ms: float
+    trace: str | None
 
 
 class Reporter:
     """The line to the supervisor: reports from any thread, commands by a thread that ends us when the supervisor is
     gone."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, trace: str | None) -> None:
         self._line = line
+        self._trace = trace
         self._lock = threading.Lock()
         self.commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.comm: pccl.Communicator | None = None
@@ -81,10 +84,13 @@ class Reporter:
         os._exit(1)
 
     def _explain(self) -> None:
-        """What hangs, if anything does: stacks go to the log, what the control plane waits for to the supervisor."""
+        """What hangs, if anything does: stacks go to the log, what the control plane waits for to the supervisor, what
+        the data plane did to a file for `pccl trace`."""
         faulthandler.dump_traceback(sys.stderr)
         comm = self.comm
         try:
+            if comm is not None and self._trace is not None:
+                comm.dump_trace(self._trace)
             text = "no communicator" if comm is None else comm.explain()
         except (pccl.PCCLError, queue.Empty) as failure:
             text = f"{type(failure).__name__}: {failure}"
@@ -319,8 +325,9 @@ def _peer_id(comm: pccl.Communicator) -> str:
 def main() -> int:
     """One worker on the line of stdin and stdout. Exit status 2: it met an error that nothing justifies."""
     faulthandler.enable()
-    reporter = Reporter(Line.over_stdio())
-    worker = Worker(Orders(**json.loads(sys.argv[1])), reporter)
+    orders = Orders(**json.loads(sys.argv[1]))
+    reporter = Reporter(Line.over_stdio(), orders.trace)
+    worker = Worker(orders, reporter)
     reporter.send("started", pid=os.getpid())
     reporter.start()
     try:
