@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def hash128(data: Any) -> bytes:
 class _Slot:
     """The C structs of one call in progress. `operation` is set only while an operation outlives its C call."""
 
-    __slots__ = ("call", "error", "info", "operation")
+    __slots__ = ("__weakref__", "call", "error", "info", "operation")
 
     def __init__(self) -> None:
         self.call = ffi.new("pccl_call *")
@@ -166,10 +167,13 @@ class Engine:
             raise _failure(error)
         self._engine: Pointer = engine[0]
         self._closed = False
+        self._freed = False
         self._forked = False
         self._slots: list[_Slot] = []
-        self._slot_count = 0
+        # All that live. A slot that a signal's exception took out of its call's hands is gone, and nobody's.
+        self._made: weakref.WeakSet[_Slot] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self._freeing = threading.Lock()
         self._kept: list[tuple[Operation, object]] = []
         self.port: int = lib.pccl_engine_port(self._engine)
         self.event_fd: int = lib.pccl_engine_event_fd(self._engine)
@@ -412,27 +416,28 @@ class Engine:
     # ------------------------------------------------------------ end of life
 
     def close(self) -> None:
-        """Ends all operations with CLOSED and frees the engine. Idempotent; blocks for a second at most."""
-        with self._lock:
-            if self._closed:
+        """Ends all operations with CLOSED and frees the engine. Idempotent; blocks for a second at most. A call that a
+        signal's exception ended may be repeated."""
+        with self._freeing:
+            if self._freed or self._forked:
                 return
             self._closed = True
-        lib.pccl_engine_halt(self._engine, lib.PCCL_CLOSED, b"the communicator was closed")
-        deadline = time.monotonic() + _CLOSE_S
-        while len(self._slots) < self._slot_count:
-            if time.monotonic() > deadline:
-                logger.error("a thread is still inside the engine; its memory is not returned")
-                return
-            time.sleep(0.001)
-        lib.pccl_engine_free(self._engine)
-        self._kept.clear()
+            lib.pccl_engine_halt(self._engine, lib.PCCL_CLOSED, b"the communicator was closed")
+            deadline = time.monotonic() + _CLOSE_S
+            while len(self._slots) < len(self._made):
+                if time.monotonic() > deadline:
+                    logger.error("a thread is still inside the engine; its memory is not returned")
+                    return
+                time.sleep(0.001)
+            self._freed = True
+            lib.pccl_engine_free(self._engine)
+            self._kept.clear()
 
     def forked(self) -> None:
         """To be called in a forked child: closes the inherited descriptors; every later call raises Closed."""
-        self._forked = True
-        self._lock = threading.Lock()
-        if not self._closed:
-            self._closed = True
+        self._forked = self._closed = True
+        self._lock = self._freeing = threading.Lock()
+        if not self._freed:
             lib.pccl_engine_forked(self._engine)
 
     # ------------------------------------------------------------ slots
@@ -444,7 +449,7 @@ class Engine:
         except IndexError:
             slot = _Slot()
             with self._lock:
-                self._slot_count += 1
+                self._made.add(slot)
         if self._closed:
             self._slots.append(slot)
             raise Closed("the communicator is unusable in a forked child" if self._forked else "closed")
@@ -459,18 +464,17 @@ class Engine:
             self._slots.append(slot)
 
     def _adopt(self, slot: _Slot) -> Operation:
-        operation = Operation(self, slot.operation[0])
-        slot.operation[0] = NULL
-        return operation
+        raw = slot.operation[0]
+        slot.operation[0] = NULL  # first: nobody else may find it once it has an owner
+        return Operation(self, raw)
 
     def _abandon(self, slot: _Slot, memory: object) -> None:
         """Takes an operation that nobody waits for any more out of `slot`, which is held. What it borrows is kept until
         it has ended; what has ended meanwhile is forgotten."""
         operation = self._adopt(slot)
         with self._lock:
+            self._kept.append((operation, memory))
             self._kept = [entry for entry in self._kept if not entry[0].ended()]
-            if not operation.ended():
-                self._kept.append((operation, memory))
 
 
 class Operation:

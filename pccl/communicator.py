@@ -10,6 +10,7 @@ leaving the interpreter, closes it in good order.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from pccl import addresses, arrays, descriptors, reach, request, retry
+from pccl import addresses, descriptors, reach, request, retry
 from pccl._native import Engine, ReduceInfo
 from pccl.control import Control, ControlOptions
 from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
@@ -28,7 +29,7 @@ from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
-from pccl.request import Request, milliseconds, whole
+from pccl.request import Request, choice, milliseconds, whole
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
@@ -89,13 +90,10 @@ class Communicator:
         trace_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Checks everything that can be checked; `connect` talks to others. Raises InvalidArgument."""
-        if commit not in ("each", "deferred"):
-            raise InvalidArgument(f'commit is "each" or "deferred", not {commit!r}')
-        if checksum not in _CHECKSUMS:
-            raise InvalidArgument(f'checksum is "auto", "always" or "never", not {checksum!r}')
-        if shm not in _SHARED_MEMORY:
-            raise InvalidArgument(f'shm is "auto" or "off", not {shm!r}')
-        if link_timeout > operation_timeout:
+        deferred = choice("commit", commit, ("each", "deferred")) == "deferred"
+        link_timeout_ms = milliseconds("link_timeout", link_timeout)
+        operation_timeout_ms = milliseconds("operation_timeout", operation_timeout)
+        if link_timeout_ms > operation_timeout_ms:
             raise InvalidArgument(
                 f"link_timeout ({link_timeout:g} s) must not be longer than operation_timeout "
                 f"({operation_timeout:g} s), or an operation could never wait for its link"
@@ -109,17 +107,19 @@ class Communicator:
             interface=interface,
             stripes=whole("p2p_connection_pool_size", p2p_connection_pool_size, 0, _STRIPES_MAX),
             min_world_size=whole("min_world_size", min_world_size, 1, 2**32 - 1),
-            checksum=_CHECKSUMS[checksum],
-            shared_memory=_SHARED_MEMORY[shm],
+            checksum=_CHECKSUMS[choice("checksum", checksum, _CHECKSUMS)],
+            shared_memory=_SHARED_MEMORY[choice("shm", shm, _SHARED_MEMORY)],
             connect_timeout_ms=milliseconds("connect_timeout", connect_timeout),
-            link_timeout_ms=milliseconds("link_timeout", link_timeout),
-            operation_timeout_ms=milliseconds("operation_timeout", operation_timeout),
+            link_timeout_ms=link_timeout_ms,
+            operation_timeout_ms=operation_timeout_ms,
             master_timeout_ms=milliseconds("master_timeout", master_timeout),
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
             trace_folder=dump.chosen_folder(trace_dir),
         )
-        self._modes = request.Modes.of(deferred=commit == "deferred", preserve_input=preserve_input)
+        self._modes = request.Modes.of(deferred=deferred, preserve_input=preserve_input)
         self._flights = Flights()
+        self._connecting = threading.Lock()
+        self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
         self._control: Control | None = None
         self._engine: Engine | None = None
         self._finalizer: weakref.finalize[..., Communicator] | None = None
@@ -134,35 +134,52 @@ class Communicator:
         accepted peers have called `update_topology` (up to `joint_timeout`). Raises MasterLost, VersionMismatch,
         OperationTimeout (its text names who has not called), InvalidArgument (interface); may be called again then.
         """
-        if self._closed:
-            raise Closed("the communicator is closed")
-        if self._control is not None:
-            raise InvalidArgument("this communicator is connected already")
         options = self._options
         if n_attempts is not None:
             options = replace(options, connect_timeout_ms=1000 * whole("n_attempts", n_attempts, 1, 86_400))
         dump.install_from_environment()
+        if not self._connecting.acquire(blocking=False):
+            raise InvalidArgument("another thread is connecting this communicator")
+        try:
+            self._connect(options)
+        finally:
+            self._connecting.release()
+
+    def _connect(self, options: ControlOptions) -> None:
+        if self._closed:
+            raise Closed("the communicator is closed")
+        if self._control is not None:
+            raise InvalidArgument("this communicator is connected already")
+        self._end()  # what an interrupt left of an attempt before
         try:
             control = Control(options, self._flights)
         except OSError as failure:
             raise SystemFailure(f"no descriptors for another communicator: {failure}") from None
         _alive.add(control)
+        self._begun, self._finalizer = control, weakref.finalize(self, control.end)
         try:
+            if self._closed:  # perhaps by another thread, which could not see the control yet
+                raise Closed("the communicator is closed")
             with _traced(control):
                 control.start().result()
-            engine = control.engine
-            assert engine is not None
         except BaseException:
-            control.end()
+            self._end()
             raise
-        self._finalizer = weakref.finalize(self, control.end)
-        self._control, self._engine = control, engine
+        self._control, self._engine = control, control.engine
 
     def close(self) -> None:
-        """Leaves the run. Operations still in flight end with Closed. Idempotent; takes less than a few seconds."""
+        """Leaves the run. Operations still in flight end with Closed. Idempotent; takes less than a few seconds. After
+        a Ctrl-C in it, call it again."""
         self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Forgets what has ended only when it has: an interrupted call is made again, by `close` or at exit."""
+        if self._begun is not None:
+            self._begun.end()
+            self._begun = None
         if self._finalizer is not None:
-            self._finalizer()
+            self._finalizer.detach()
 
     def __enter__(self) -> Communicator:
         return self
@@ -244,10 +261,7 @@ class Communicator:
         algorithm: Algorithm = Algorithm.AUTO,
     ) -> str:
         """Which algorithm would run now for such a call, and why: "ring: ..."."""
-        dtype, elements = (0, 0)
-        if send is not None:
-            _, dtype, elements, _ = arrays.borrow(send, False, "send")
-        return self._ready().explain(collective, dtype, op, algorithm, elements)
+        return self._ready().explain(*request.question(collective, send, op, algorithm))
 
     # ------------------------------------------------------------ joint calls
     #
@@ -458,10 +472,10 @@ class Communicator:
             raise
 
     def _launch(self, operation: Request) -> Handle:
-        engine = self._ready()
+        engine, control = self._ready(), self._joined()
 
-        def seen(failure: PCCLError) -> None:
-            self._failed(failure)
+        def seen(failure: PCCLError) -> None:  # must not hold the communicator: an unfinished flight would keep it open
+            control.failed(failure)
             engine.release_tag(operation.tag)
 
         flight = self._flights.launch(operation, lambda token: engine.start(*operation, token), seen)

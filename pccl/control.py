@@ -12,6 +12,7 @@ Log records go to the logger `pccl.control`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -164,9 +165,12 @@ class Control:
         return self._protocol.census
 
     def start(self) -> Call:
-        """Starts the thread; the call resolves once this peer is accepted and the engine has its view."""
-        call = self._calls[CONNECT_CALL] = Call()
-        self._thread.start()
+        """Starts the thread; the call resolves once this peer is accepted and the engine has its view. Raises
+        Closed when `end` came before."""
+        with self._lock:
+            self._check_running()
+            call = self._calls[CONNECT_CALL] = Call()
+            self._thread.start()
         return call
 
     @contextmanager
@@ -196,7 +200,11 @@ class Control:
         with self._lock:
             self._check_running()
             self._loop.call_soon_threadsafe(lambda: answers.put(self._protocol.explain()))
-        return answers.get(timeout=_STOP_S)
+        while True:
+            try:
+                return answers.get(timeout=_SIGNAL_S)
+            except queue.Empty:  # closed meanwhile? Then the loop answers no more
+                self._check_running()
 
     def failed(self, failure: PCCLError) -> None:
         """The user is about to see `failure`: leaves a flight record, where that was asked for."""
@@ -235,9 +243,14 @@ class Control:
             threading.Thread(target=self.end, name="pccl-end", daemon=True).start()
             return
         with self._lock:
-            if self._ended is None:
+            started = self._thread.ident is not None
+            if not started:
+                self._ended = "closed"
+                self._loop.close()
+            elif self._ended is None:
                 self._loop.call_soon_threadsafe(self._leave, "closed")
-        self._thread.join(_STOP_S)
+        if started:
+            self._thread.join(_STOP_S)
         self.tracer.close()
         if self.engine is not None:
             self.engine.halt(Status.CLOSED, "the communicator was closed")
@@ -276,7 +289,9 @@ class Control:
             self._loop.run_forever()
         finally:
             joining.cancel()
-            self._loop.run_until_complete(asyncio.wait([joining]))
+            while not joining.done():  # a stop that was asked for twice ends this run too
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    self._loop.run_until_complete(joining)
             if self.engine is not None:
                 self._loop.remove_reader(self.engine.event_fd)
             if self._link is not None:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Generator
+from numbers import Real
 from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
-from pccl.errors import Closed, PCCLError, WaitTimeout
+from pccl.errors import Closed, InvalidArgument, PCCLError, WaitTimeout
 
 
 class Flight:
@@ -98,8 +100,12 @@ class Flights:
         flight = Flight(memory, seen)
         with self._lock:  # the DONE event may come before start has returned
             token = next(self._tokens)
-            flight.operation = start(token)
-            self._flights[token] = flight
+            self._flights[token] = flight  # before it starts: a signal's exception may come right after
+            try:
+                flight.operation = start(token)
+            except Exception:
+                del self._flights[token]
+                raise
         return flight
 
     def ended(self, token: int) -> None:
@@ -141,10 +147,12 @@ class Handle:
     def wait(self, timeout: float | None = None) -> ReduceInfo:
         """Blocks until the operation has ended, up to `timeout` seconds (None: as long as the operation itself may
         take). Raises what it ended with, or WaitTimeout while it still goes on. Ctrl-C interrupts the wait only."""
+        if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
+            raise InvalidArgument(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left_ms = SLICE_MS if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
-            outcome = self._flight.poll(min(SLICE_MS, left_ms))
+            left_ms = SLICE_MS if deadline is None else (deadline - time.monotonic()) * 1000
+            outcome = self._flight.poll(int(min(SLICE_MS, max(0, left_ms))))
             if isinstance(outcome, PCCLError):
                 self._flight.show(outcome)
             if outcome is not None:

@@ -168,3 +168,21 @@ def test_an_operation_that_does_not_start_leaves_nothing() -> None:
     flights.land()
     flights.ended(1)
     assert launch(flights)[2] == 2
+
+
+def test_what_a_signal_cuts_off_right_after_its_start_keeps_its_memory() -> None:
+    flights, memory, tokens = Flights(), np.ones(3), []
+
+    def start(token: int) -> FakeOperation:
+        tokens.append(token)
+        raise KeyboardInterrupt
+
+    borrowed = weakref.ref(memory)
+    with pytest.raises(KeyboardInterrupt):
+        flights.launch(memory, start)  # type: ignore[arg-type]
+    del memory
+    gc.collect()
+    assert borrowed() is not None
+    flights.ended(tokens[0])
+    gc.collect()
+    assert borrowed() is None

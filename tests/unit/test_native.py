@@ -232,6 +232,25 @@ def test_close_waits_for_threads_and_later_calls_raise(pair: list[Engine]) -> No
             call()
 
 
+class Interrupted(list[Any]):
+    """Slots, the first of which a signal's exception takes out of the hands of the call that takes it."""
+
+    def pop(self, *_: Any) -> Any:
+        super().pop()
+        raise KeyboardInterrupt
+
+
+def test_a_slot_that_an_interrupt_lost_does_not_hold_up_the_end(pair: list[Engine]) -> None:
+    engine = pair[0]
+    assert engine.pending() == 0
+    engine._slots = Interrupted(engine._slots)
+    with pytest.raises(KeyboardInterrupt):
+        engine.pending()
+    engine._slots = list(engine._slots)
+    engine.close()
+    assert engine._freed
+
+
 def test_state_is_served_and_fetched(pair: list[Engine]) -> None:
     source = np.arange(1 << 16, dtype=np.uint8)
     target = np.zeros(1000, np.uint8)
