@@ -48,6 +48,7 @@ check: $(VENV)/installed-test $(VENV)/installed-dev
 stress: $(VENV)/installed-stress
 	for scenario in churn partition master-loss flaky-links; do $(RUN)/pccl stress $$scenario || exit 1; done
 	$(RUN)/python stress/kill_one.py
+	$(RUN)/python stress/in_place_kills.py
 	$(RUN)/python stress/master_kill.py
 
 test-asan test-tsan: test-%san: $(VENV)/installed-test

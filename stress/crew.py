@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from pccl.fleet import Child, Fleet, Master, Message
+from pccl.stress.relay import Relay
 
 ANSWER_LIMIT_S = 60.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -23,10 +24,15 @@ class Failed(Exception):
 class Crew:
     """All peers by serial number, which are never used again. A context manager."""
 
-    def __init__(self, size_bytes: int, journal: Path | None = None) -> None:
+    def __init__(
+        self, size_bytes: int, journal: Path | None = None, relay: Relay | None = None, delay_ms: float = 0.0
+    ) -> None:
+        """With a relay, all that the peers say to each other goes through it, delayed in each direction."""
         self.master = Master(journal=journal)
         self._fleet = Fleet()
         self._size_bytes = size_bytes
+        self._relay = relay
+        self._delay_ms = delay_ms
         self._next_serial = 0
         self.peers: dict[int, Child] = {}
 
@@ -47,19 +53,32 @@ class Crew:
 
     def recruit(self, count: int) -> list[int]:
         """Starts processes that do not connect yet; returns when they are ready."""
+        serials = self.call_up(count)
+        self.answers("ready", serials)
+        return serials
+
+    def call_up(self, count: int) -> list[int]:
+        """Starts processes and does not wait for them."""
         serials = list(range(self._next_serial, self._next_serial + count))
         self._next_serial += count
         for serial in serials:
             program = str(Path(__file__).with_name("reducer.py"))
             arguments = [program, self.master.address, str(serial), str(self._size_bytes)]
+            if self._relay is not None:
+                link = self._relay.before_peer()
+                link.set(delay_ms=self._delay_ms)
+                arguments += ["--advertise", link.address]
             self.peers[serial] = self._fleet.start(f"peer {serial}", arguments, ONE_THREAD)
-        self.answers("ready", serials)
         return serials
 
     def tell(self, serials: list[int], /, **command: Any) -> None:
         """The same command for several peers."""
         for serial in serials:
             self.peers[serial].tell(**command)
+
+    def doom(self, serial: int) -> Child:
+        """Takes a peer off the list: somebody is going to kill it, and what it says until then counts for nothing."""
+        return self.peers.pop(serial)
 
     def kill(self, serial: int) -> int:
         """SIGKILL. The monotonic time in nanoseconds just before."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Literal
 
 import pccl
 from pccl.fleet import Line, Message, gather
 from pccl.stress import values
+from pccl.trace.record import Event, Operation
 
 PROGRESS_OPERATIONS = 50
 
@@ -26,8 +28,8 @@ class Reducer:
         self._line = line
         self._comm = comm
         self._serial = serial
-        self._source = values.tensor(0, size_bytes)
-        self._other = values.tensor(0, size_bytes)
+        self._buffers = values.tensor(0, size_bytes), values.tensor(0, size_bytes)
+        self._source, self._other = self._buffers
         self._result = self._source
 
     def serve(self) -> None:
@@ -50,12 +52,14 @@ class Reducer:
         self._line.send(gathered=self._comm.group_world_size)
 
     def do_reduce(self, command: Message) -> None:
-        """All-reduces until a result of `until` members is there; PeerLost is answered by calling again, at once.
+        """All-reduces (the first `elements` where that is given) until a result of `until` members is there; PeerLost
+        is answered by calling again, at once.
 
         Reports `outcomes`: of each call, in order, (world size, 0 where a peer was lost; begin and end, monotonic ns).
         """
         outcomes: list[tuple[int, int, int]] = []
         serials = command["serials"]
+        self._source, self._other = (buffer[: command.get("elements")] for buffer in self._buffers)
         self._fill(command["step"])
         self._result = self._source if command["in_place"] else self._other
         self._line.send(started=True)
@@ -79,8 +83,52 @@ class Reducer:
             right = right and values.is_contribution(self._source, self._serial, command["step"], 0)
         self._line.send(right=right)
 
+    def do_end(self, command: Message) -> None:
+        """How the last epoch that broke ended for the operation of tag 0 that was open then. Its `end`: its number,
+        "aborted" or "committed", and how many microseconds its data had been done before the break (None: not yet).
+        """
+        engine = self._comm._engine
+        assert engine is not None
+        records = engine.trace()
+        frozen = [it for it in records if isinstance(it, Event) and it.kind == "frozen"][-1]
+        opened = [it for it in records if isinstance(it, Operation) and it.epoch == frozen.epoch and it.tag == 0]
+        last = max(opened, key=lambda it: it.sequence, default=None)
+        if last is None or last.ended_ns < frozen.at_ns:
+            self._line.send(end=[-1, "between", None])
+        else:
+            ended = "aborted" if last.status else "committed"
+            done = last.data_done_ns if last.data_done_ns and last.data_done_ns <= frozen.at_ns else None
+            self._line.send(end=[last.sequence, ended, None if done is None else (frozen.at_ns - done) // 1000])
+
+    def do_multiple(self, command: Message) -> None:
+        """Rounds of all_reduce_multiple_with_retry on `tensors`, until one is of `survivors` alone.
+
+        Reports `rounds`: of each, in order, the number of members in each tensor. Every tensor must be reduced, each
+        with all survivors in it and nobody else but those who were there before.
+        """
+        tensors = [values.tensor(index, command["tensor_bytes"]) for index in range(command["tensors"])]
+        survivors, everybody = set(command["survivors"]), set(command["serials"])
+        rounds: list[list[int]] = []
+        while not rounds or set(rounds[-1]) != {len(survivors)}:
+            step = command["step"] + len(rounds)
+            for index, tensor in enumerate(tensors):
+                values.contribute(tensor, self._serial, step, index)
+            self._comm.all_reduce_multiple_with_retry(tensors, max_in_flight=command["in_flight"])
+            sizes = []
+            for index, tensor in enumerate(tensors):
+                took_part = values.members(tensor)
+                if took_part is None or not survivors <= set(took_part) <= everybody:
+                    self._line.send(wrong=f"tensor {index} of round {len(rounds)}: reduced over {took_part}")
+                elif not values.is_sum(tensor, took_part, step, index):
+                    self._line.send(wrong=f"tensor {index} of round {len(rounds)}: not the sum over {took_part}")
+                else:
+                    sizes.append(len(took_part))
+            rounds.append(sizes)
+        self._line.send(rounds=rounds)
+
     def do_stream(self, command: Message) -> None:
         """`operations` all_reduces in a row, each checked; says every so often how far it is."""
+        self._source, self._other = self._buffers
         self._result = self._other
         for step in range(1, command["operations"] + 1):
             self._fill(step)
@@ -106,9 +154,11 @@ def main() -> int:
     parser.add_argument("master")
     parser.add_argument("serial", type=int)
     parser.add_argument("bytes", type=int)
+    parser.add_argument("--advertise", help="HOST:PORT of a relay before this peer")
     options = parser.parse_args()
     line = Line.over_stdio()
-    with pccl.Communicator(options.master) as comm:
+    shm: Literal["auto", "off"] = "auto" if options.advertise is None else "off"
+    with pccl.Communicator(options.master, advertise=options.advertise, shm=shm) as comm:
         reducer = Reducer(line, comm, options.serial, options.bytes)
         line.send(ready=True)
         reducer.serve()

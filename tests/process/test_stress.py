@@ -45,6 +45,11 @@ def test_kills_in_mid_operation_split_nothing() -> None:
     assert "6 kills: no split verdict, no wrong number, no hang" in output
 
 
+def test_kills_at_chosen_bytes_spoil_no_result_in_place() -> None:
+    output = stress("in_place_kills.py", "--kills", "6", "--kills-of-many", "1", "--seed", "5")
+    assert "6 + 3 x 1 kills: no split verdict, no wrong number, no hang" in output
+
+
 def test_the_master_may_be_killed_while_operations_stream() -> None:
     output = stress("master_kill.py", "--repeats", "1", "--kibibytes", "64")
     assert "none failed; then a newcomer joined the restarted master" in output
