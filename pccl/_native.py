@@ -369,10 +369,11 @@ class Engine:
                 raise _failure(slot.error)
             return self._adopt(slot)
 
-    def release_tag(self, tag: int) -> None:
-        """The user has seen that an operation of `tag` failed: calls of that tag may run again (see `pccl.h`)."""
+    def release_tag(self, tag: int, epoch: int) -> None:
+        """The user has seen that an operation of `tag` failed with the end of `epoch` (`PCCLError.epoch`): calls of
+        that tag may run again (see `pccl.h`)."""
         with self._slot():
-            lib.pccl_release_tag(self._engine, tag)
+            lib.pccl_release_tag(self._engine, tag, epoch)
 
     def explain(self, collective: int, dtype: int, op: int, algorithm: int, count: int) -> str:
         """Which algorithm would run now for such a call, and why. Raises InvalidArgument."""
@@ -577,7 +578,9 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
 
 def _failure(error: Pointer) -> PCCLError:
     message = ffi.string(error.message).decode(errors="replace")
-    return error_for(error.status, message)
+    failure = error_for(error.status, message)
+    failure.epoch = int(error.epoch)
+    return failure
 
 
 def _c_text(text: str) -> bytes:

@@ -476,7 +476,7 @@ class Communicator:
 
         def seen(failure: PCCLError) -> None:  # must not hold the communicator: an unfinished flight would keep it open
             control.failed(failure)
-            engine.release_tag(operation.tag)
+            engine.release_tag(operation.tag, failure.epoch)
 
         flight = self._flights.launch(operation, lambda token: engine.start(*operation, token), seen)
         return Handle(flight, self)

@@ -38,9 +38,11 @@ class Status(IntEnum):
 
 
 class PCCLError(Exception):
-    """Base of everything that pccl raises. `status` is the number of `pccl_status` it stands for."""
+    """Base of everything that pccl raises. `status` is the number of `pccl_status` it stands for; `epoch` is the one
+    whose end made an operation fail, 0 for other failures."""
 
     status: Status = Status.SYSTEM
+    epoch: int = 0
 
 
 class LocalError(PCCLError):

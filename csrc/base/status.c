@@ -39,6 +39,7 @@ pccl_status pccl__fail(pccl_error *error, pccl_status status, const char *format
     if (!error) return status;
     error->status = status;
     error->system_errno = saved;
+    error->epoch = 0;
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(error->message, sizeof error->message, format, arguments);

@@ -68,7 +68,7 @@ static void shed(struct pccl_operation *op) {
 void pccl__core_handle_free(struct pccl_operation *op) {
     op->handle_held = false;
     if (op->core && op->state == PCCL__ENDED && op->status != PCCL_OK && !(op->call.flags & PCCL_HOLD_TAG))
-        pccl__unseen_seen(&op->core->unseen, op->call.tag);
+        pccl__unseen_seen(&op->core->unseen, op->call.tag, op->lost_epoch);
     if (op->core)
         shed(op);
     else
@@ -144,8 +144,9 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
     va_end(arguments);
 }
 
-void pccl__operation_lost(struct pccl_operation *op, pccl_status status, const char *format, ...) {
-    pccl__unseen_add(&op->core->unseen, op->call.tag, pccl__is_stepwise(op));
+void pccl__operation_lost(struct pccl_operation *op, uint64_t epoch, pccl_status status, const char *format, ...) {
+    op->lost_epoch = epoch;
+    pccl__unseen_add(&op->core->unseen, op->call.tag, pccl__is_stepwise(op), epoch);
     va_list arguments;
     va_start(arguments, format);
     end(op, status, format, arguments);

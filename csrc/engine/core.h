@@ -70,7 +70,7 @@ struct pccl__core {
     const struct pccl__planner *barrier; /* whose plan is exec.finish */
     uint64_t now_ns;
     uint64_t newest_epoch;
-    uint32_t fetches;     /* so far; tells their keys apart */
+    uint32_t fetches; /* so far; tells their keys apart */
     uint32_t open_fetches;
     uint32_t open_calls;  /* operations in open or queued */
     uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
@@ -168,9 +168,9 @@ void pccl__operation_end(struct pccl_operation *operation, pccl_status status, c
     __attribute__((format(printf, 3, 4)));
 /* For texts: "all_reduce(float32[8], ...) tag 0 #3 of epoch 7". */
 void pccl__operation_text(const struct pccl_operation *operation, char *text, size_t bytes);
-/* As pccl__operation_end, for failures that a change of epoch brings. */
-void pccl__operation_lost(struct pccl_operation *operation, pccl_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* As pccl__operation_end, for failures that the end of `epoch` brings. */
+void pccl__operation_lost(struct pccl_operation *operation, uint64_t epoch, pccl_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 static inline bool pccl__is_stepwise(const struct pccl_operation *operation) {
     return (operation->call.flags & PCCL_DEFERRED) || operation->call.collective == PCCL_COMMIT;
 }

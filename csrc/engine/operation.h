@@ -71,6 +71,7 @@ struct pccl_operation {
     struct heap_node timer; /* stall.c: when it is looked at next */
     struct pccl__event_node *done_event; /* PCCL_NOTIFY: the event's place until it has ended */
     pccl_status status;
+    uint64_t lost_epoch; /* a change of epoch made it fail: the one that ended, or that its call stood behind */
     pccl_info info;
 
     /* Set when it starts in an epoch. */

@@ -206,8 +206,11 @@ int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
 /* Under the lock, or for success. */
 static pccl_status outcome(const pccl_operation *op, pccl_info *info, pccl_error *error) {
     if (op->status != PCCL_OK) {
-        if (op->core && !(op->call.flags & PCCL_HOLD_TAG)) pccl__unseen_seen(&op->core->unseen, op->call.tag);
-        return pccl__fail(error, op->status, "%s", op->text);
+        if (op->core && !(op->call.flags & PCCL_HOLD_TAG))
+            pccl__unseen_seen(&op->core->unseen, op->call.tag, op->lost_epoch);
+        pccl__fail(error, op->status, "%s", op->text);
+        if (error) error->epoch = op->lost_epoch;
+        return op->status;
     }
     if (info) *info = op->info;
     return PCCL_OK;
@@ -268,9 +271,9 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
     return status;
 }
 
-void pccl_release_tag(pccl_engine *engine, uint64_t tag) {
+void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch) {
     if (!enter(engine)) return;
-    pccl__unseen_seen(&engine->core->unseen, tag);
+    pccl__unseen_seen(&engine->core->unseen, tag, epoch);
     pthread_mutex_unlock(&engine->mutex);
 }
 

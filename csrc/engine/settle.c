@@ -127,7 +127,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT];
         pccl__operation_text(op, what, sizeof what);
         pccl__wait_text(core, op, whom, sizeof whom);
-        pccl__operation_lost(op, cause, "%s aborted after %llu ms at rank %u%s%s%s: %s", what,
+        pccl__operation_lost(op, core->group.epoch, cause, "%s aborted after %llu ms at rank %u%s%s%s: %s", what,
                              (unsigned long long)((core->now_ns - op->started_ns) / NS_PER_MS), core->group.rank,
                              whom[0] ? " (" : "", whom, whom[0] ? ")" : "", core->cause_text);
     }
@@ -138,7 +138,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         told = told || pccl__is_stepwise(op);
         char what[PCCL__DESCRIPTOR_TEXT + 64];
         pccl__operation_text(op, what, sizeof what);
-        pccl__operation_lost(op, cause, "%s, aborted: %s", what, core->cause_text);
+        pccl__operation_lost(op, core->group.epoch, cause, "%s, aborted: %s", what, core->cause_text);
     }
     core->deferred.mismatch[0] = 0;
     if (core->deferred.open) core->deferred.broken = !told;

@@ -109,9 +109,9 @@ static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
 static void time_out_queued(struct pccl_operation *op) {
     char what[PCCL__DESCRIPTOR_TEXT + 64];
     pccl__operation_text(op, what, sizeof what);
-    pccl__operation_lost(op, PCCL_TIMEOUT, "%s: epoch %llu is stopped, and no view of the next one came for %llu ms",
-                         what, (unsigned long long)op->core->group.epoch,
-                         (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+    pccl__operation_lost(op, op->core->group.epoch, PCCL_TIMEOUT,
+                         "%s: epoch %llu is stopped, and no view of the next one came for %llu ms", what,
+                         (unsigned long long)op->core->group.epoch, (unsigned long long)(timeout_ns(op) / NS_PER_MS));
 }
 
 void pccl__core_describe(struct pccl__core *core, struct pccl_operation *op, uint64_t now_ns, char *text,

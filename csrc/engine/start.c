@@ -169,25 +169,28 @@ static bool still_fits(const struct pccl__core *core, const struct pccl_operatio
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     bool fits = still_fits(core, op);
+    uint64_t unseen = pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op));
     op->info = (pccl_info){.epoch = group->epoch, .world_size = group->size, .rank = group->rank};
     if (group->size < core->options.min_world_size) {
+        /* The step ends here too, or who is alone could never ask for others: joint calls want it settled. */
+        if (pccl__is_stepwise(op)) core->deferred.open = core->deferred.broken = false;
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
-        pccl__operation_lost(op, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
-                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch,
-                             group->size);
+        pccl__operation_lost(
+            op, group->epoch, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
+            (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
     } else if (!fits) {
         pccl__operation_lost(
-            op, PCCL_PEER_LOST,
+            op, group->epoch, PCCL_PEER_LOST,
             "the group changed to %u members before it began: call again with buffers for rank %u of those",
             group->size, group->rank);
-    } else if (pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op))) {
-        pccl__operation_lost(op, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
+    } else if (unseen) {
+        pccl__operation_lost(op, unseen, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
                              core->cause_text);
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
-        pccl__operation_lost(op, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
+        pccl__operation_lost(op, group->epoch, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
     } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {
         core->deferred.open = false;
         pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);

@@ -3,12 +3,14 @@
 
 #include <stdlib.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 
 struct failure {
     struct list link;
     uint64_t tag;
     bool stepwise;
+    uint64_t epoch;
 };
 
 static struct failure *failure_at(struct list *node) { return LIST_ENTRY(node, struct failure, link); }
@@ -34,39 +36,45 @@ bool pccl__unseen_reserve(struct pccl__unseen *unseen, uint32_t count) {
     return true;
 }
 
-void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise) {
-    for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
-        if (failure_at(node)->tag == tag && failure_at(node)->stepwise == stepwise) return;
+void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise, uint64_t epoch) {
+    for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next) {
+        struct failure *noted = failure_at(node);
+        if (noted->tag != tag || noted->stepwise != stepwise) continue;
+        noted->epoch = max_u64(noted->epoch, epoch);
+        return;
+    }
     struct list *node = list_pop_front(&unseen->spare);
     CHECK(node);
     unseen->spare_count--;
     struct failure *failure = failure_at(node);
-    *failure = (struct failure){.tag = tag, .stepwise = stepwise};
+    *failure = (struct failure){.tag = tag, .stepwise = stepwise, .epoch = epoch};
     list_init(&failure->link);
     list_push_back(&unseen->failures, &failure->link);
 }
 
-bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise) {
+uint64_t pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise) {
+    uint64_t newest = 0;
     for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
-        if (failure_at(node)->tag == tag || (stepwise && failure_at(node)->stepwise)) return true;
-    return false;
+        if (failure_at(node)->tag == tag || (stepwise && failure_at(node)->stepwise))
+            newest = max_u64(newest, failure_at(node)->epoch);
+    return newest;
 }
 
-static void forget(struct pccl__unseen *unseen, uint64_t tag, bool steps) {
+static void forget(struct pccl__unseen *unseen, uint64_t tag, bool steps, uint64_t epoch) {
     for (struct list *node = unseen->failures.next; node != &unseen->failures;) {
         struct failure *failure = failure_at(node);
         node = node->next;
-        if (failure->tag != tag && !(steps && failure->stepwise)) continue;
+        if (failure->epoch > epoch || (failure->tag != tag && !(steps && failure->stepwise))) continue;
         list_remove(&failure->link);
         put_spare(unseen, failure);
     }
 }
 
-void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag) {
+void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag, uint64_t epoch) {
     bool steps = false;
     for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
         steps = steps || (failure_at(node)->tag == tag && failure_at(node)->stepwise);
-    forget(unseen, tag, steps);
+    forget(unseen, tag, steps, epoch);
 }
 
 void pccl__unseen_clear(struct pccl__unseen *unseen) {

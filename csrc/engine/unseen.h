@@ -4,7 +4,8 @@
  *
  * Numbers start anew with each epoch, so a call made behind such a failure would take the number of the failed call's
  * retry, and meet another member's retry of something else. Therefore calls of that tag (of the whole step, for
- * deferred ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do.
+ * deferred ones) fail too, until the caller has seen a failure: then it knows where it stands, as the others do. It
+ * knows of the epoch that this failure belongs to, and not of what was called since and has failed with a later one.
  *
  * A note that is lost would pair the wrong calls, so there is one in reserve for every operation that may still fail.
  */
@@ -25,11 +26,13 @@ struct pccl__unseen {
 void pccl__unseen_init(struct pccl__unseen *unseen);
 /* Sees that `count` notes can be added. False: no memory. */
 bool pccl__unseen_reserve(struct pccl__unseen *unseen, uint32_t count);
-/* One that was reserved. Nothing happens when the tag is noted already. */
-void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
-bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
-/* The caller has seen a failure of `tag`: it may call again; if that was part of a step, so may all of the step. */
-void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag);
+/* The end of `epoch` failed an operation. Uses one note that was reserved, unless the tag has one already. */
+void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise, uint64_t epoch);
+/* The newest epoch whose end failed what a call of `tag` stands behind, 0 for none: then it may run. */
+uint64_t pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
+/* The caller has seen a failure of `tag` and `epoch`, or of an older one: it may call again; if that was part of a
+ * step, so may all of the step. Newer failures go on blocking. */
+void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag, uint64_t epoch);
 void pccl__unseen_clear(struct pccl__unseen *unseen);
 
 #endif

@@ -99,6 +99,23 @@ static void test_commit_by_verdict(void) {
     cores_free(&c);
 }
 
+/* All others are gone before the step is committed. */
+static void test_alone_in_a_step(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2];
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, sum(i));
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) expect_end(op[i], PCCL_OK, "operation");
+    cores_kill(&c, 1);
+    cores_run(&c, 100000);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 1 was lost");
+    EXPECT(pccl__core_pending(c.core[0]) == 1, "an open step");
+    expect_end(cores_start(&c, 0, commit), PCCL_TOO_FEW_PEERS, "the commit of one who is alone");
+    EXPECT(pccl__core_pending(c.core[0]) == 0, "joint calls may be made again");
+    cores_free(&c);
+}
+
 /* Peer 0 goes on to the next step before its commit has ended, peer 1 waits for the commit first. */
 static void test_steps_overlap(void) {
     struct cores c;
@@ -186,6 +203,7 @@ int main(void) {
     test_good_step();
     test_broken_step();
     test_commit_by_verdict();
+    test_alone_in_a_step();
     test_steps_overlap();
     test_commit_after_mismatch();
     test_mismatch_after_return();

@@ -152,11 +152,36 @@ static void test_unseen_failure(void) {
     cores_free(&c);
 }
 
+/* Two calls fail with one epoch, and the retry of the first with the next. Who looks at the second one now does not
+ * know that yet: its retry must not take the number of the other's. */
+static void test_unseen_failure_of_a_retry(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *first = cores_start(&c, 1, sum(1, 0)), *second = cores_start(&c, 1, sum(1, 0));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first->ended && second->ended, "both fail");
+    pccl__core_handle_free(first); /* seen */
+    pccl_operation *first_again = cores_start(&c, 1, sum(1, 0));
+    EXPECT(!first_again->ended, "%s", first_again->text);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first_again->ended, "%s", first_again->text);
+    pccl__core_handle_free(second);
+    pccl_operation *second_again = cores_start(&c, 1, sum(1, 0));
+    EXPECT(second_again->ended && strstr(second_again->text, "not looked at"), "%s", second_again->text);
+    pccl__core_handle_free(first_again);
+    pccl_operation *informed = cores_start(&c, 1, sum(1, 0));
+    EXPECT(!informed->ended, "%s", informed->text);
+    pccl__core_handle_free(second_again);
+    pccl__core_handle_free(informed);
+    cores_free(&c);
+}
+
 int main(void) {
     test_report_and_timeout();
     test_calls_while_frozen();
     test_queued_times_out();
     test_many_wait();
     test_unseen_failure();
+    test_unseen_failure_of_a_retry();
     FINISH();
 }

@@ -144,6 +144,8 @@ class Engine:
         """Whether it ends before anything is sent for it."""
         behind = [it[2] for it in self._unseen if it[0] == operation.tag or (it[1] and operation.stepwise)]
         if len(self.members) < self._min_world:
+            if operation.stepwise:
+                self._step_open = self._step_broken = False
             self._end(operation, Status.TOO_FEW_PEERS)
         elif behind and not self._forgets_unseen():
             self._lose(operation, Status.PEER_LOST, max(behind))
