@@ -137,11 +137,13 @@ class _Work:
             pass  # closed: it has stopped everything
 
     def publish(self, sync: int) -> None:
-        """Takes over what was fetched, since `sync` ended well. Raises SharedStateError when it is not all there, or
-        when the result is not the agreed content because somebody else wrote to it meanwhile."""
-        if not self._plan.fetch:
+        """Takes over what was fetched, since `sync` ended well. Nothing, where this plan is of an election that a
+        restarted master forgot: this peer lacks nothing of the new one, or it would have got another plan. Raises
+        SharedStateError when it is not all there, or when the result is not the agreed content because somebody else
+        wrote to it meanwhile."""
+        if not self._plan.fetch or sync != self._plan.sync:
             return
-        if self._fetch is None or not self._complete or sync != self._plan.sync:
+        if self._fetch is None or not self._complete:
             raise SharedStateError("the vote ended before this peer had fetched the state")
         agreed = {(source.index, source.digest) for source in self._plan.fetch}
         for index in self._fetch.publish():

@@ -319,6 +319,27 @@ def test_master_that_begins_again_replaces_the_plan() -> None:
     assert digests(states[0]) == digests(states[1])
 
 
+def test_what_was_fetched_for_a_forgotten_election_is_dropped() -> None:
+    """The only holder of the newest state dies together with the master: the others are equal, and need no plan."""
+    states = state(1, revision=6), state(2, revision=5), state(2, revision=5)
+    run = Run(*states, last=5)
+
+    def restart(donor: bytes) -> None:
+        with run.lock, run.changed:
+            if not run.dead:
+                run.dead.append(donor)
+                run.controls[donor].outputs.put(PeerLost("killed"))
+                run.changed.notify_all()
+                run.elect()
+
+    run.before_fetch = restart
+    with unchanged(*states):
+        calls = run.synchronise()
+    assert run.sync_id == 102
+    for call in calls[1:]:
+        assert (call.result().revision, call.result().rx_bytes) == (5, 0)
+
+
 def test_writing_to_a_state_while_it_is_synchronised_is_noticed() -> None:
     states = state(1, revision=5), state(1, revision=5)
     states[1].tensors[0].content[0] ^= 1
