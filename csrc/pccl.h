@@ -249,12 +249,13 @@ typedef enum pccl_event_kind {
                                `peer` is the suspect where there is one (all zero: none) */
     PCCL_EVENT_SUSPECT = 2, /* `peer` may be gone, `text` says why we think so. Reason PEER_LOST: its link broke while
                                no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
-    PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it */
+    PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it.
+                               `waited_ms` 0: it was told to wait, and has ended now */
     PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
     PCCL_EVENT_REFUSED = 5, /* connections came that are not of this run; `token` says how many since the start. At most
                                one such event in ten seconds: for a log line */
-    PCCL_EVENT_UNSHARED = 6, /* a peer of this host is reached through TCP, since no memory can be shared with it: `text`
-                                says why. Once: for a log line */
+    PCCL_EVENT_UNSHARED = 6, /* a peer of this host is reached through TCP, since no memory can be shared with it:
+                                `text` says why. Once: for a log line */
     PCCL_EVENT_LINKED = 7    /* there is a link to `peer`: pccl_engine_dial or a SUSPECT for TIMEOUT was about it */
 } pccl_event_kind;
 

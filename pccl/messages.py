@@ -199,7 +199,8 @@ class Report:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stalled:
     """An operation has waited `waited_ms` for `ranks` (the first few of them). `absent`: those have not started it, as
-    all members were asked; else the sender waits for them, and they may be waiting too."""
+    all members were asked; else the sender waits for them, and they may be waiting too. `waited_ms` 0: what was said of
+    it before is over."""
 
     epoch: U64
     operation: OperationName
@@ -424,7 +425,8 @@ class StatusNewcomer:
 @dataclasses.dataclass(frozen=True, slots=True)
 class StatusGroup:
     """A group in its epoch; `stopped_ms` is how long that has been frozen (0: it runs), `missing` whose report its end
-    waits for. `cause` is why the epoch before it ended."""
+    waits for. `cause` is why the epoch before it ended; `broken` are pairs of ranks whose link broke lately, one after
+    the other."""
 
     group: U32
     epoch: U64
@@ -433,6 +435,7 @@ class StatusGroup:
     stopped_ms: U64
     missing: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
     cause: Text
+    broken: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

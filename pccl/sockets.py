@@ -111,7 +111,7 @@ class DealerLink:
 
     def _dial(self) -> None:
         self.connected = False
-        self._socket = _socket(self._context, zmq.DEALER, self._master)
+        self._socket = new_socket(self._context, zmq.DEALER, self._master)
         self._socket.setsockopt(zmq.ROUTING_ID, self._identity)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
@@ -145,7 +145,7 @@ class RouterLink:
         self._pump: _Pump | None = None
         self._monitor: _Pump | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = _socket(self._context, zmq.ROUTER, listen)
+        self._socket = new_socket(self._context, zmq.ROUTER, listen)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
         # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
@@ -199,7 +199,8 @@ class RouterLink:
         self._context.term()
 
 
-def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: HostPort) -> zmq.Socket[bytes]:
+def new_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: HostPort) -> zmq.Socket[bytes]:
+    """A socket for `address` with the limits of the control plane; neither bound nor connected."""
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)

@@ -109,6 +109,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     else if (op->entry)
         op->entry->operation = NULL;
     op->entry = NULL;
+    pccl__core_goes_on(core, op);
     op->status = status;
     op->state = PCCL__ENDED;
     if (!op->is_fetch)

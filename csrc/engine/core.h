@@ -136,6 +136,8 @@ void pccl__core_drop_mismatches(struct pccl__core *core);
 /* ---- stall.c */
 /* Sees that the operation is looked at when it may have waited too long in its present state. */
 void pccl__core_watch(struct pccl_operation *operation);
+/* The operation has ended in its epoch: takes back what was told of its waiting. */
+void pccl__core_goes_on(struct pccl__core *core, const struct pccl_operation *operation);
 uint64_t pccl__core_stall_deadline(const struct pccl__core *core);
 void pccl__core_check_stalls(struct pccl__core *core);
 /* What `operation` is, how long it has run, whom it waits for. */

@@ -57,8 +57,16 @@ static void report_stall(struct pccl__core *core, struct pccl_operation *op, con
     pccl__wait_text(core, op, whom, sizeof whom);
     snprintf(event.text, sizeof event.text, "%s has waited %u ms: %s", what, event.waited_ms, whom);
     pccl__events_add(&core->events, &event);
+    op->wait->told = true;
     pccl__wait_ask(core, op);
     op->next_stall_ns = core->now_ns + 2 * (core->now_ns - op->started_ns);
+}
+
+void pccl__core_goes_on(struct pccl__core *core, const struct pccl_operation *op) {
+    if (!op->wait || !op->wait->told || core->frozen) return;
+    pccl_event event = {.kind = PCCL_EVENT_STALLED, .epoch = op->info.epoch, .name = op->name};
+    pccl__operation_text(op, event.text, sizeof event.text);
+    pccl__events_add(&core->events, &event);
 }
 
 static void time_out(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits) {

@@ -23,6 +23,7 @@ struct pccl__notice;
 /* Pool memory of an operation that stalled or was frozen. */
 struct pccl__wait {
     uint64_t noted_ns, asked_ns; /* asked_ns 0: nobody was asked */
+    bool told;                   /* the owner knows that it stalls */
     bool absent;                 /* `ranks` have not started it; else it waits for them itself */
     uint32_t count;              /* of them; the first PCCL_EVENT_RANKS are in `ranks` */
     uint32_t ranks[PCCL_EVENT_RANKS];

@@ -9,6 +9,7 @@ from pccl.cli.bench import bench
 from pccl.cli.demo import demo
 from pccl.cli.master import master
 from pccl.cli.relay import relay
+from pccl.cli.status import status
 from pccl.cli.stress import stress
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(master)
+app.command()(status)
 app.command()(bench)
 app.command()(demo)
 app.command()(relay)

@@ -3,9 +3,10 @@
 
 What for: `pccl status`. Must not know: messages' effects, votes, how an operation ends.
 
-The one idea: a peer reports a stalled operation again after each threefold wait, and says nothing when it goes on. So a
-report stands for as long as the next one is not overdue, and the reports that name *absent* members (who have not even
-started the operation) add up to a count per peer that tells the slow one from its victims.
+The one idea: a peer reports a stalled operation again after each threefold wait, and takes it back when it has ended.
+So a report stands until then, or until the next one is overdue (its sender is gone or cut off); and the reports that
+name *absent* members (who have not even started the operation) add up to a count per peer that tells the slow one from
+its victims.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ class Lateness:
         self._late: dict[PeerId, Late] = {}
 
     def note(self, group: Group, reporter: PeerId, stalled: Stalled, now: int) -> None:
-        """`reporter`, a member of `group`, says that it waits."""
+        """`reporter`, a member of `group`, says that it waits, or waits no more."""
         if stalled.epoch != group.epoch:
             return
         key = (group.view.group, stalled.epoch, stalled.operation.tag, stalled.operation.sequence)
+        if stalled.waited_ms == 0:
+            self._said.get(key, {}).pop(reporter, None)
+            return
         if key not in self._said and len(self._said) >= MAX_OPERATIONS:
             oldest = next(iter(self._said))
             del self._said[oldest], self._blamed[oldest]

@@ -94,7 +94,9 @@ class MasterProtocol:
             self._roster, self._epochs, draw, sync, self._fault, probe_limit_ms=self._limits.heartbeat_ms
         )
         self._lateness = Lateness()
-        self._status = StatusDesk(self._roster, self._joint, self._suspicions, self._lateness, self._limits)
+        self._status = StatusDesk(
+            self._roster, self._joint, self._suspicions, self._links, self._lateness, self._limits
+        )
         self._tick_ms = max(1, self._limits.heartbeat_limit_ms // TICKS_PER_LIMIT)
         self._last_tick = 0
         self._cut_off = False
@@ -328,8 +330,12 @@ class MasterProtocol:
         self._roster.dirty = True
 
     def _stalled(self, entry: Peer, message: Stalled, now: int) -> None:
-        self._lateness.note(self._roster.groups[entry.group], entry.id, message, now)
-        self._joint.stalled(entry, message, now)
+        group = self._roster.groups[entry.group]
+        self._lateness.note(group, entry.id, message, now)
+        if message.waited_ms:
+            self._joint.stalled(entry, message, now)
+        else:
+            group.forget_stall(entry.id, message.operation)
 
     def _heartbeat(self, entry: Peer, message: Heartbeat, now: int) -> None:
         self._roster.send(entry.id, HeartbeatReply())

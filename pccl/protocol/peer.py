@@ -258,12 +258,13 @@ class PeerProtocol:
     def engine_stalled(
         self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int, absent: bool = False
     ) -> list[PeerOutput]:
-        """PCCL_EVENT_STALLED."""
+        """PCCL_EVENT_STALLED; `waited_ms` 0 takes back what was said of the operation."""
         if self._phase is not Phase.MEMBER or epoch != self.epoch:
             return []
         stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]), absent)
         self._stalls.pop(operation, None)
-        self._stalls[operation] = stalled
+        if waited_ms:
+            self._stalls[operation] = stalled
         if len(self._stalls) > MAX_STALLS:
             del self._stalls[next(iter(self._stalls))]
         return [Tell(stalled)]

@@ -140,6 +140,12 @@ class Group:
         waiting[peer] = stalled
         return again
 
+    def forget_stall(self, peer: PeerId, operation: OperationName) -> None:
+        """The operation goes on there."""
+        waiting = self.stalls.get(operation, {})
+        if waiting.pop(peer, None) is not None and not waiting:
+            del self.stalls[operation]
+
     def forget_stalls(self, peer: PeerId) -> None:
         """The peer waits in no operation any more."""
         for operation, waiting in list(self.stalls.items()):

@@ -26,7 +26,7 @@ from pccl.messages import (
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.lateness import Lateness
 from pccl.protocol.roster import Group, Peer, Roster
-from pccl.protocol.suspicion import Suspicions
+from pccl.protocol.suspicion import LinkFaults, Suspicions
 from pccl.protocol.types import Limits
 
 EVERY_MS = 250
@@ -37,10 +37,16 @@ class StatusDesk:
     """Takes pictures of the state that the parts of the master share."""
 
     def __init__(
-        self, roster: Roster, joint: JointCalls, suspicions: Suspicions, lateness: Lateness, limits: Limits
+        self,
+        roster: Roster,
+        joint: JointCalls,
+        suspicions: Suspicions,
+        links: LinkFaults,
+        lateness: Lateness,
+        limits: Limits,
     ) -> None:
         self._roster, self._joint, self._suspicions, self._lateness = roster, joint, suspicions, lateness
-        self._limits = limits
+        self._links, self._limits = links, limits
         self._started_at = 0
         self._taken_at: int | None = None
         self._left = 0
@@ -89,7 +95,13 @@ class StatusDesk:
             0 if gathering is None else max(1, now - gathering.since),
             tuple(missing[:MAX_STATUS_MEMBERS]),
             group.view.text,
+            tuple(self._broken(group, now)[:MAX_STATUS_MEMBERS]),
         )
+
+    def _broken(self, group: Group, now: int) -> list[int]:
+        members = dict.fromkeys(group.members)
+        pairs = [pair for pair in self._links.broken(now) if pair[0] in members and pair[1] in members]
+        return [group.rank(end) for pair in pairs for end in pair]
 
     def _member(self, group: Group, peer: Peer, stalls: list[StatusStall], now: int) -> StatusMember:
         assert peer.member is not None  # accepted, so registered

@@ -88,6 +88,22 @@ static void test_returned_is_not_absent(void) {
     cores_free(&c);
 }
 
+/* What was told of a wait is taken back when the operation has ended. */
+static void test_goes_on(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2] = {cores_start(&c, 0, sum(0, 0))};
+    cores_run(&c, 400000);
+    EXPECT(last_stall(&c, 0).waited_ms >= 300, "it waits");
+    op[1] = cores_start(&c, 1, sum(1, 0));
+    cores_run(&c, 1000);
+    pccl_event event = last_stall(&c, 0);
+    EXPECT(event.waited_ms == 0 && event.ranks_count == 0 && event.epoch == 1, "%s", event.text);
+    EXPECT(!cores_event(&c, 1, PCCL_EVENT_STALLED, &event), "rank 1 never waited");
+    free_all(op, 2);
+    cores_free(&c);
+}
+
 /* All have started, one of them is cut off: then it is the direct wait that counts, with the silence of its link. */
 static void test_present_but_cut_off(void) {
     struct cores c;
@@ -125,6 +141,7 @@ static void test_halt_names_operations(void) {
 int main(void) {
     test_absent();
     test_returned_is_not_absent();
+    test_goes_on();
     test_present_but_cut_off();
     test_halt_names_operations();
     FINISH();

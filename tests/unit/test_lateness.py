@@ -45,6 +45,16 @@ def test_a_report_stands_until_the_next_one_is_overdue() -> None:
     assert lateness.stalls(group, 1_000 + 2 * 300 + GRACE_MS + 1) == []
 
 
+def test_a_report_is_taken_back() -> None:
+    lateness, group = Lateness(), group_of()
+    for reporter in (A, B):
+        lateness.note(group, reporter, stalled(0, 300, 2), 1_000)
+    lateness.note(group, A, stalled(0, 0), 1_010)
+    assert [it.rank for it in lateness.stalls(group, 1_020)] == [1]
+    lateness.note(group, A, stalled(9, 0), 1_020)
+    assert lateness.of(C) == Late(1, 300)
+
+
 def test_only_the_epoch_that_runs_counts() -> None:
     lateness, group = Lateness(), group_of()
     lateness.note(group, A, stalled(0, 300, 2, epoch=3), 1_000)

@@ -104,6 +104,15 @@ def test_a_stopped_epoch_names_whose_report_is_missing() -> None:
     assert [it.waits for it in answer.members] == ["the verdict", "the verdict", ""]
 
 
+def test_links_that_broke_lately_are_named() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.frozen("a", suspect="c")
+    bench.frozen("c", suspect="a")
+    bench.run()
+    assert [it.broken for it in ask(bench).groups] == [(0, 2)]
+
+
 def test_asking_is_limited_and_changes_nothing() -> None:
     bench = Bench()
     bench.together("a", "b")
