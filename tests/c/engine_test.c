@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_test.c - engines over real TCP, through pccl.h alone: several peers in one process, a thread each. What the
+ * engine_test.c - engines over real links, through pccl.h alone: several peers in one process, a thread each. What the
  * single-threaded core cannot show: locks, hand-over between callers and the background thread, events, descriptors.
  */
 #include <arpa/inet.h>
@@ -55,10 +55,12 @@ static void install(struct world *w, uint32_t size, const pccl_operation_name *c
     }
 }
 
+/* Links of one stripe go through shared memory, those of several through TCP. */
 static void make(struct world *w, uint32_t size, uint32_t stripes) {
     *w = (struct world){.size = size};
     for (uint32_t rank = 0; rank < size; rank++) {
-        pccl_options options = {.stripes = stripes, .host_id = 7, .run_secret = {1, 2, 3}};
+        pccl_options options = {
+            .stripes = stripes, .shared_memory = stripes > 1, .host_id = 7, .run_secret = {1, 2, 3}};
         options.id.bytes[0] = (uint8_t)(rank + 1);
         pccl_error error;
         EXPECT(pccl_engine_new(&options, &w->engine[rank], &error) == PCCL_OK, "%s", error.message);
@@ -463,6 +465,7 @@ static void test_driver_is_told(void) {
 int main(void) {
     int descriptors = open_descriptors();
     test_results(2, 1);
+    test_results(4, 1);
     test_results(4, 3);
     test_loss();
     test_mismatch();

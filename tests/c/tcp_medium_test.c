@@ -38,6 +38,14 @@ static void expect_medium(struct pair *pair, bool rings) {
     }
 }
 
+static void wrong_process(struct tcp_transport *transport, int end) {
+    (void)end;
+    transport->process = 1;
+}
+
+static void one_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 0; }
+static void other_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 1; }
+
 /* Whoever does not share, for whatever reason, gets a link over sockets. */
 static void test_fallback(const char *what, void (*spoil)(struct tcp_transport *, int end)) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .ring_bytes = RING_BYTES};
@@ -52,19 +60,18 @@ static void test_fallback(const char *what, void (*spoil)(struct tcp_transport *
             if (spoil) spoil(tcp_transport_of(((struct tcp_world *)pair.state)->transports[end]), end);
         pair_settle(&pair);
         expect_medium(&pair, !spoil);
+        const char *told = NULL;
+        for (int end = 0; end < 2; end++) {
+            const struct pccl__transport *transport = ((struct tcp_world *)pair.state)->transports[end];
+            EXPECT(strcmp(pair.ends[end].channel->medium, spoil ? "tcp" : "shm") == 0);
+            if (transport->unshared) told = transport->unshared;
+        }
+        EXPECT((told != NULL) == (spoil == wrong_process), "whoever could not says so, nobody else");
         pair_free(&pair);
         EXPECT(tcp_count_descriptors() == descriptors);
     }
     pair_context(NULL);
 }
-
-static void wrong_process(struct tcp_transport *transport, int end) {
-    (void)end;
-    transport->process = 1;
-}
-
-static void one_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 0; }
-static void other_refuses(struct tcp_transport *transport, int end) { transport->sharing = end == 1; }
 
 /* A stripe that is lost comes again with new rings, and what was in the old ones is sent again. */
 static void test_lost_stripe(uint64_t seed) {
