@@ -57,6 +57,7 @@ class FakeEngine:
         self._run = run
         self._peer = peer
         self.served: dict[int, list[tuple[Pointer, int]]] = {}
+        self.may_fetch: threading.Event | None = None
 
     def state_serve(self, sync_id: int, regions: list[tuple[Pointer, int]]) -> None:
         assert sync_id not in self.served
@@ -72,6 +73,8 @@ class FakeEngine:
         self, sync_id: int, peer: bytes, region: int, offset: int, size: int, target: Pointer, timeout_ms: int
     ) -> FakeFetch:
         self._run.before_fetch(peer)
+        if self.may_fetch is not None:
+            assert self.may_fetch.wait(WAIT_S)
         donor = self._run.engines[peer]
 
         def copy() -> None:
@@ -132,6 +135,7 @@ class Run:
         self.memory = b"" if last is None else last.to_bytes(8, "big")
         self.bodies: dict[bytes, bytes] = {}
         self.dead: list[bytes] = []
+        self.given_up = threading.Event()
         self.calls = 0
         self.sync_id = 100
         self.sync: MasterSync | None = None
@@ -176,6 +180,7 @@ class Run:
             assert self.sync is not None
             assert not self.engines[peer].served, "it served nothing any more when it said so"
             self._perform(self.sync.abandoned(peer, 0))
+            self.given_up.set()
 
     def _perform(self, step: SyncStep) -> None:
         for send in step.sends:
@@ -387,6 +392,7 @@ def test_an_interrupted_donor_or_fetcher_ends_the_call_for_all(gone: int) -> Non
             run.controls[run.peers[gone]].outputs.put(KeyboardInterrupt())
 
     run.before_fetch = interrupt
+    run.engines[run.peers[2]].may_fetch = run.given_up  # or all might be done before the interrupt is seen
     with unchanged(*states):
         calls = run.synchronise()
     with pytest.raises(KeyboardInterrupt):
