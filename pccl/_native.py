@@ -122,6 +122,12 @@ def pointer(address: int) -> Pointer:
     return ffi.cast("void *", address)
 
 
+def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:
+    """First address of an array's memory, and the first one behind it."""
+    first = int(ffi.cast("uintptr_t", start))
+    return first, first + elements * int(lib.pccl_dtype_bytes(dtype))
+
+
 def hash128(data: Any) -> bytes:
     """XXH3, 128 bits, canonical byte order, of a C-contiguous buffer."""
     digest = ffi.new("uint8_t[16]")

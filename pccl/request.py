@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from pccl import arrays, descriptors
-from pccl._native import NULL, Pointer, constants
+from pccl._native import NULL, Pointer, constants, extent
 from pccl.arrays import Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
 from pccl.enums import Collective
@@ -91,6 +91,7 @@ def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | 
         raise InvalidArgument("there is nothing to reduce")
     if len({one.tag for one in requests}) < len(requests):
         raise InvalidArgument("concurrent operations need tags of their own")
+    _check_apart(requests)
     return requests
 
 
@@ -199,6 +200,25 @@ def _request(
         0 if timeout is None else milliseconds("timeout", timeout),
         (source.owner, target.owner),
     )
+
+
+def _check_apart(requests: Sequence[Request]) -> None:
+    """Concurrent operations must not write where another reads or writes. Raises InvalidArgument."""
+    places = []
+    for index, one in enumerate(requests):
+        target = extent(one.target, one.dtype, one.elements)
+        source = extent(one.source, one.dtype, one.elements)
+        places.append((*target, index, True))
+        if source != target:
+            places.append((*source, index, False))
+    # From left to right; of those so far, written or only read, the two of different operations that reach farthest.
+    farthest: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for first, end, index, written in sorted(places):
+        for reached, other in farthest[True] + (farthest[False] if written else []):
+            if other != index and first < min(end, reached):
+                raise InvalidArgument(f"arrays of operations {other} and {index} of one call overlap")
+        best = sorted([(end, index), *farthest[written]], reverse=True)
+        farthest[written] = [best[0], *[it for it in best if it[1] != best[0][1]][:1]]
 
 
 def _check_blocks(long: Borrowed, long_name: str, block: Borrowed, block_name: str, world_size: int) -> None:

@@ -142,3 +142,46 @@ def test_quantization_is_refused_by_name() -> None:
     descriptors.check(x, None, QuantizationOptions(DataType.FLOAT, QuantizationAlgorithm.NONE))
     with pytest.raises(Unsupported, match="MIN_MAX"):
         descriptors.check(x, None, QuantizationOptions())
+
+
+Place = tuple[int, int] | tuple[int, int, int, int]
+
+
+def placed(*places: Place) -> list[Any]:
+    """Of each (first, end) an array that is reduced in place; of four numbers, an input and a result."""
+    memory = np.zeros(100, np.float32)
+    items: list[Any] = []
+    for tag, place in enumerate(places):
+        send, recv = memory[place[0] : place[1]], memory[place[-2] : place[-1]]
+        reduction = ReduceDescriptor(len(send), ReduceOp.SUM, tag, ReduceOperandDescriptor(DataType.FLOAT))
+        items.append(ReduceOpDescriptor.from_numpy(send, recv, reduction))
+    return items
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(0, 50), (49, 99)],
+        [(0, 50), (0, 50)],
+        [(0, 10), (20, 30), (5, 25)],
+        [(0, 50, 50, 100), (0, 100)],  # one reads where the other writes
+        [(0, 20, 40, 60), (30, 50, 60, 80)],
+        [(0, 90), (10, 20)],
+    ],
+)
+def test_arrays_of_one_call_that_overlap_are_refused(places: list[Place]) -> None:
+    with pytest.raises(InvalidArgument, match="overlap"):
+        request.all_reduces(placed(*places), ReduceOp.SUM, 0, None, MODES)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(0, 50), (50, 100)],
+        [(0, 20, 40, 60), (10, 30, 60, 80)],  # inputs may be shared
+        [(0, 20, 40, 60), (0, 20, 60, 80), (0, 20, 80, 100)],
+        [(60, 60), (0, 100)],
+    ],
+)
+def test_arrays_of_one_call_that_touch_are_taken(places: list[Place]) -> None:
+    assert len(request.all_reduces(placed(*places), ReduceOp.SUM, 0, None, MODES)) == len(places)
