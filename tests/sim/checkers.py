@@ -36,6 +36,7 @@ class Checkers:
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
         self._disturbed: dict[int, bool] = {}
         self._votes: dict[PeerId, Vote] = {}
+        self._accused: dict[tuple[PeerId, PeerId, int, int], bool] = {}
         self._ghosts: dict[tuple[PeerId, int], list[PeerId]] = {}
         self._choices: dict[int, Choice] = {}
         self._agreements: dict[int, tuple[int, bytes]] = {}
@@ -100,7 +101,7 @@ class Checkers:
     # ------------------------------------------------------------------------------------------ what the master is told
 
     def said(self, peer: PeerId, message: Message, dead: dict[PeerId, bool]) -> None:
-        """The master hears `message`."""
+        """The master hears `message`, and knows who says it."""
         if isinstance(message, Vote):
             self._votes[peer] = message
         if isinstance(message, ProbeReply):
@@ -108,8 +109,11 @@ class Checkers:
         suspect = message.suspect if isinstance(message, Report) else NOBODY
         if isinstance(message, Suspect):
             suspect = message.peer
-        if suspect in dead and isinstance(message, Report | Suspect):
-            self._ghosts.setdefault((suspect, message.epoch), []).append(peer)
+        if suspect and isinstance(message, Report | Suspect):
+            # What is said again was true when it was said first.
+            was_dead = self._accused.setdefault((peer, suspect, message.epoch, message.reason), suspect in dead)
+            if was_dead:
+                self._ghosts.setdefault((suspect, message.epoch), []).append(peer)
 
     def sync_began(self, sync: int, voters: list[PeerId]) -> None:
         """The master sends the plans of a synchronisation to its voters."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pccl import messages
 from pccl.errors import ProtocolError
-from pccl.messages import StatePlan
+from pccl.messages import StatePlan, WhoAreYou
 from pccl.protocol import journal
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.types import Append, Event, Limits, MasterOutput, Notify, PeerId, Record, Send
@@ -143,10 +143,12 @@ class SimMaster(Node):
 
     def _watch_plans(self, outputs: Sequence[MasterOutput]) -> None:
         """The plans of a synchronisation that begins come all together."""
-        plans = {it.peer: it.message for it in outputs if isinstance(it, Send) and isinstance(it.message, StatePlan)}
-        for plan in plans.values():
-            self.world.checkers.sync_began(plan.sync, list(plans))
-            break
+        voters: dict[int, list[PeerId]] = {}
+        for it in outputs:
+            if isinstance(it, Send) and isinstance(it.message, StatePlan):
+                voters.setdefault(it.message.sync, []).append(it.peer)
+        for sync, peers in voters.items():
+            self.world.checkers.sync_began(sync, peers)
 
     def _send(self, output: Send) -> bool:
         if self._encoded[0] is not output.message:
@@ -167,8 +169,9 @@ class SimMaster(Node):
             except ProtocolError as error:
                 outputs = self.core.malformed(peer, str(error), self.clock.ms)
             else:
-                self.world.checkers.said(peer, message, self.world.dead)
                 outputs = self.core.received(peer, message, self.clock.ms)
+                if not any(isinstance(it, Send) and isinstance(it.message, WhoAreYou) for it in outputs):
+                    self.world.checkers.said(peer, message, self.world.dead)
             self.perform(outputs)
 
     def closed(self, _: object) -> None:
