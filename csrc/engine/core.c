@@ -324,6 +324,17 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
     core->group.doubts_told[rank] = core->group.awaited[rank] = pccl__events_add(&core->events, &event);
 }
 
+/* Behind the failure that stopped the epoch. The link is made anew with the next epoch, so only the death of its other
+ * end matters, which the master would wait for in vain: TIMEOUT makes it ask. */
+static void tell_also(struct pccl__core *core, uint32_t rank) {
+    struct pccl__channel *channel = core->group.channels[rank];
+    if (core->group.doubts_told[rank]) return;
+    pccl_event event = {
+        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_TIMEOUT, .epoch = core->group.epoch, .peer = channel->peer};
+    snprintf(event.text, sizeof event.text, "the link to rank %u broke, too: %.400s", rank, channel->error.message);
+    core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
+}
+
 static void tell_linked(struct pccl__core *core, uint32_t rank) {
     pccl_event event = {.kind = PCCL_EVENT_LINKED,
                         .reason = PCCL_OK,
@@ -364,13 +375,17 @@ static void check_link(struct pccl__core *core, uint32_t rank) {
         return;
     }
     pccl__core_fail_fetches(core, &channel->peer, channel->error.message);
-    if (core->frozen) return;
+    if (core->frozen) {
+        tell_also(core, rank);
+        return;
+    }
     if (!core->group.used[rank] || !has_open_operation(core)) {
         replace_channel(core, rank);
         return;
     }
     char text[PCCL_MESSAGE_BYTES];
     snprintf(text, sizeof text, "the link to rank %u broke: %.400s", rank, channel->error.message);
+    core->group.doubts_told[rank] = 1; /* with the report */
     pccl__core_freeze(core, PCCL_PEER_LOST, &channel->peer, text);
 }
 

@@ -52,6 +52,36 @@ static void test_queued_meets_another_group(void) {
     cores_free(&c);
 }
 
+/* ---------------------------------------------------------------- several failures at once */
+
+/* The first loss stops the epoch; the master must still hear of the second one, or it waits for a report of the dead. */
+static void test_second_loss_is_told(void) {
+    struct cores c;
+    cores_make(&c, 4, NULL);
+    pccl_call barrier = {.collective = PCCL_BARRIER};
+    pccl_operation *op[4];
+    for (uint32_t i = 0; i < 4; i++) op[i] = cores_start(&c, i, barrier);
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 4; i++) expect_end(op[i], PCCL_OK, "a barrier, which makes all links");
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, barrier);
+    cores_run(&c, 1000);
+    cores_kill(&c, 2);
+    cores_kill(&c, 3);
+    cores_run(&c, 100000);
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl_event first, second;
+        EXPECT(cores_event(&c, i, PCCL_EVENT_FROZEN, &first), "peer %u stopped", i);
+        EXPECT(cores_event(&c, i, PCCL_EVENT_SUSPECT, &second), "peer %u tells of the other loss", i);
+        EXPECT(second.reason == PCCL_TIMEOUT && second.epoch == first.epoch, "%s", second.text);
+        EXPECT(second.peer.bytes[0] == 3 || second.peer.bytes[0] == 4, "peer %d", second.peer.bytes[0]);
+        EXPECT(memcmp(&first.peer, &second.peer, sizeof first.peer) != 0, "it is another one: %s", second.text);
+        EXPECT(!cores_event(&c, i, PCCL_EVENT_SUSPECT, &second), "once: %s", second.text);
+    }
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "two were lost");
+    for (uint32_t i = 0; i < 2; i++) expect_end(op[i], PCCL_PEER_LOST, "what was in flight");
+    cores_free(&c);
+}
+
 /* ---------------------------------------------------------------- links that cannot be opened */
 
 static pccl_status open_nothing(struct pccl__transport *transport, const pccl_member *member,
@@ -110,6 +140,7 @@ static void test_failed_replacement(void) {
 
 int main(void) {
     test_queued_meets_another_group();
+    test_second_loss_is_told();
     test_failed_install();
     test_failed_replacement();
     FINISH();
