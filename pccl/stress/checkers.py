@@ -154,8 +154,8 @@ class Innocence:
 
 @dataclass
 class _Usage:
-    """What one peer used after its warm-up, descriptors by world size, since they grow with the members. `over_s` says
-    since when it has used more."""
+    """What one peer used after its warm-up; descriptors by the number of links that it has, each of which takes some.
+    `over_s` says since when it has used more."""
 
     samples: int = 0
     fds: dict[int, int] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class Leaks:
         usage.threads = usage.threads or message["threads"]
         if usage.samples <= RSS_SAMPLES:
             usage.rss_bytes = max(usage.rss_bytes, message["rss_bytes"])
-        base = usage.fds.setdefault(message["world"], message["fds"])
+        base = usage.fds.setdefault(message["links"], message["fds"])
         for what, grown, limit in (
             ("descriptors", message["fds"] - base, FDS_GROWTH),
             ("threads", message["threads"] - usage.threads, THREADS_GROWTH),

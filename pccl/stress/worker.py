@@ -309,6 +309,7 @@ class Worker:
             resident = int(statm.read().split()[1])
         return {
             "epoch": comm.epoch,
+            "links": len(comm.transports),
             "fds": len(os.listdir("/proc/self/fd")),
             "threads": len(os.listdir("/proc/self/task")),
             "rss_bytes": resident * PAGE_BYTES,

@@ -27,7 +27,7 @@ def step(members: list[int], number: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def synced(revision: int, steps: int, **changes: Any) -> dict[str, Any]:
-    usage = {"fds": 20, "threads": 4, "rss_bytes": 100 << 20}
+    usage = {"links": 2, "fds": 20, "threads": 4, "rss_bytes": 100 << 20}
     return {"kind": "synced", "revision": revision, "steps": steps, "world": 2, "right": True, **usage, **changes}
 
 
