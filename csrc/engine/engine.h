@@ -8,8 +8,8 @@
  * drives. While callers drive it is parked, and looks every PARK_TICK_MS whether they have stopped: so a loop of
  * blocking operations never wakes it. Both may be inside pccl__poll_wait at once; all else happens under the lock.
  *
- * System calls of one small blocking operation per peer and message: one writev, one readv, and the polls while
- * waiting.
+ * System calls of one small blocking operation per peer and message: over TCP one sendmsg, one recv, and the polls
+ * while waiting; through shared memory none while both sides look, and a bell each time that one sleeps.
  */
 #ifndef PCCL_ENGINE_ENGINE_H
 #define PCCL_ENGINE_ENGINE_H
