@@ -17,6 +17,9 @@ from typing import Any
 from pccl import messages
 from pccl.errors import Status
 from pccl.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    Leave,
     Message,
     OperationName,
     ReportLine,
@@ -161,10 +164,19 @@ class Bench:
         other = identity(suspect) if suspect else b""
         self.perform(peer, peer.core.engine_frozen(peer.core.epoch, other, int(reason), text, lines, self.now))
 
-    def suspect(self, name: str, other: str, text: str = "reset") -> None:
+    def suspect(self, name: str, other: str, text: str = "reset", reason: Status = Status.PEER_LOST) -> None:
         peer = self.peer(name)
-        outputs = peer.core.engine_suspect(peer.core.epoch, identity(other), int(Status.PEER_LOST), text, self.now)
+        outputs = peer.core.engine_suspect(peer.core.epoch, identity(other), int(reason), text, self.now)
         self.perform(peer, outputs)
+
+    def clone(self, name: str) -> None:
+        """Another process comes under the id of `name`, and says farewell at once. What the router sends to that id
+        goes to it, until the peer itself dials afresh."""
+        peer = self.peer(name)
+        peer.deaf = True
+        self.say(name, Hello(PROTOCOL_VERSION, b"clone of " + peer.core.peer[:7], peer.core.group, peer.core.epoch))
+        self.say(name, Leave(""))
+        self.run()
 
     def stalled(
         self,

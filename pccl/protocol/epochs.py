@@ -18,7 +18,7 @@ from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
 from pccl.protocol.suspicion import LinkFaults, Suspicions
 from pccl.protocol.topology import ring_order
 from pccl.protocol.types import Admission, Answer, Change, Event, GroupView, PeerId
-from pccl.protocol.verdict import verdict
+from pccl.protocol.verdict import commits
 
 
 class Epochs:
@@ -95,13 +95,8 @@ class Epochs:
         if group is None or group.gathering is None:
             return GroupView(epoch, 0, number, tuple(members), ring, admitted, (), Status.OK, "the group begins")
         status, text = cause_of(group)
-        decided = verdict([group.gathering.reports[peer].lines for peer in survivors])
-        for name in decided.conflicts:
-            line = f"tag {name.tag}, sequence {name.sequence} returned on one member without the data of another"
-            self._roster.notify(Event.CONFLICT, line, epoch=group.epoch)
-        return GroupView(
-            epoch, group.epoch, number, tuple(members), ring, admitted, decided.commits, status, clip(text)
-        )
+        decided = commits([group.gathering.reports[peer].lines for peer in survivors])
+        return GroupView(epoch, group.epoch, number, tuple(members), ring, admitted, decided, status, clip(text))
 
     def ring(self, members: Sequence[PeerId], now: int, newcomers: Sequence[Admission] = ()) -> tuple[int, ...]:
         """The ring for `members`, some of whom may be `newcomers` that the journal does not have yet."""

@@ -89,7 +89,5 @@ class Lateness:
             for peer, said in waiting.items():
                 if waited := said.waited_ms(now):
                     stalled, rank = said.stalled, group.rank(peer)
-                    found.append(
-                        StatusStall(number, epoch, tag, sequence, rank, waited, stalled.ranks, stalled.absent)
-                    )
+                    found.append(StatusStall(number, epoch, tag, sequence, rank, waited, stalled.ranks, stalled.absent))
         return found

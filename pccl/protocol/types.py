@@ -82,7 +82,6 @@ class Event(str, Enum):
     VOTE = "vote"
     CENSUS = "census"
     MASTER = "master"
-    CONFLICT = "conflict"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,25 +5,16 @@ What for: the master's one decision about data. Must not know: peers, views, mes
 
 The one idea: an operation commits if and only if every survivor has its data phase done or better. If anyone returned
 success it had seen that *all* had their data done, so the verdict can never contradict a success already returned.
+Deferred operations return without having seen that; their verdicts mean nothing, and the commit of their step fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pccl.messages import OperationName, ReportLine
 
 NOT_STARTED, DATA_PHASE, DATA_DONE, RETURNED = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`commits`: what to publish wherever it has not returned yet. `conflicts`: operations that returned somewhere
-    while another survivor has not even its data; no correct engine reports that."""
-
-    commits: tuple[OperationName, ...]
-    conflicts: tuple[OperationName, ...]
 
 
 class ReportIndex:
@@ -43,38 +34,20 @@ class ReportIndex:
             return RETURNED
         return self.open.get((tag, sequence), NOT_STARTED)
 
-    def prefixes(self) -> list[tuple[int, int]]:
-        """(tag, returned_below) of every tag in the report."""
-        return list(self._below.items())
 
-
-def verdict(reports: Sequence[Sequence[ReportLine]]) -> Verdict:
-    """The verdict on all operations that the survivors report; one element of `reports` per survivor.
+def commits(reports: Sequence[Sequence[ReportLine]]) -> tuple[OperationName, ...]:
+    """What to publish wherever it has not returned yet; one element of `reports` per survivor.
 
     Only operations that some survivor holds as DATA_DONE can be news to anyone: those returned everywhere are settled,
     and those that nobody has done cannot commit.
     """
     indexes = [ReportIndex(lines) for lines in reports]
-    commits: list[OperationName] = []
+    decided: list[OperationName] = []
     seen: dict[tuple[int, int], bool] = {}
     for index in indexes:
         for name, state in index.open.items():
             if state == DATA_DONE and name not in seen:
                 seen[name] = True
                 if all(other.state(*name) >= DATA_DONE for other in indexes):
-                    commits.append(OperationName(*name))
-    commits.sort(key=lambda name: (name.tag, name.sequence))
-    return Verdict(tuple(commits), tuple(_conflicts(indexes)))
-
-
-def _conflicts(indexes: Sequence[ReportIndex]) -> list[OperationName]:
-    """Operations that returned somewhere and lack data elsewhere: one per tag and explicit line is enough to tell."""
-    suspects: dict[tuple[int, int], bool] = {}
-    for index in indexes:
-        for name, state in index.open.items():
-            if state == RETURNED:
-                suspects[name] = True
-        for tag, below in index.prefixes():
-            if below:
-                suspects[tag, below - 1] = True
-    return [OperationName(*name) for name in suspects if any(index.state(*name) < DATA_DONE for index in indexes)]
+                    decided.append(OperationName(*name))
+    return tuple(sorted(decided, key=lambda name: (name.tag, name.sequence)))

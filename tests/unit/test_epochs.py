@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
-from pccl.protocol.types import Event, GroupView, Install, Limits, Resolve, VoteKind
-from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, RETURNED
+from pccl.protocol.types import GroupView, Install, Limits, Resolve, VoteKind
+from pccl.protocol.verdict import DATA_DONE, DATA_PHASE
 from tests.cores import Bench, identity
 
 
@@ -202,16 +202,6 @@ def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:
     assert _view(bench, "x").epoch == before
     census = bench.peer("x").core.census
     assert (census.peers, census.groups, census.largest_group) == (2, 2, 1)
-
-
-def test_contradicting_reports_are_logged() -> None:
-    bench = Bench()
-    bench.together("a", "b")
-    bench.peer("a").lines = (ReportLine(2, 1, 1, RETURNED),)
-    bench.peer("b").lines = (ReportLine(2, 0, 0, DATA_PHASE),)
-    bench.frozen("a")
-    bench.run()
-    assert any(line.startswith(f"log {Event.CONFLICT.value}") for line in bench.lines)
 
 
 def test_each_epoch_of_the_run_is_used_once() -> None:

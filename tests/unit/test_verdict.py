@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pccl.messages import OperationName, ReportLine
-from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED, ReportIndex, verdict
+from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED, ReportIndex, commits
 
 STATES = st.sampled_from([NOT_STARTED, DATA_PHASE, DATA_DONE, RETURNED])
 Truth = dict[int, list[int]]  # tag -> state of each operation, by sequence
@@ -41,24 +41,20 @@ def test_a_report_reads_back_as_the_state_it_was_made_from(truth: Truth) -> None
 
 @given(st.lists(TRUTHS, min_size=1, max_size=4))
 def test_the_verdict_is_its_definition(truths: list[Truth]) -> None:
-    decided = verdict([_lines(truth) for truth in truths])
+    decided = commits([_lines(truth) for truth in truths])
     names = [OperationName(tag, sequence) for tag in range(4) for sequence in range(6)]
     states = {name: [_state(truth, name.tag, name.sequence) for truth in truths] for name in names}
-    commits = [name for name in names if all(it >= DATA_DONE for it in states[name])]
-    news = [name for name in commits if not all(it == RETURNED for it in states[name])]
-    assert list(decided.commits) == news
-    contradicted = {name for name in names if RETURNED in states[name] and name not in commits}
-    assert set(decided.conflicts) <= contradicted
-    assert bool(decided.conflicts) == bool(contradicted)
+    done = [name for name in names if all(it >= DATA_DONE for it in states[name])]
+    assert list(decided) == [name for name in done if not all(it == RETURNED for it in states[name])]
 
 
 def test_nobody_and_nothing() -> None:
-    assert verdict([]).commits == ()
-    assert verdict([[], []]).commits == ()
+    assert commits([]) == ()
+    assert commits([[], []]) == ()
 
 
 def test_the_line_of_an_idle_tag_is_no_returned_operation() -> None:
     idle = [ReportLine(9, 5, 5, RETURNED)]
     assert ReportIndex(idle).state(9, 4) == RETURNED
     assert ReportIndex(idle).state(9, 5) == NOT_STARTED
-    assert verdict([idle, [ReportLine(9, 5, 5, DATA_DONE)]]).commits == ()
+    assert commits([idle, [ReportLine(9, 5, 5, DATA_DONE)]]) == ()
