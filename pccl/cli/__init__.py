@@ -11,6 +11,7 @@ from pccl.cli.master import master
 from pccl.cli.relay import relay
 from pccl.cli.status import status
 from pccl.cli.stress import stress
+from pccl.cli.trace import trace
 
 app = typer.Typer(
     help="Fault-tolerant collective communication for distributed machine learning.",
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(master)
 app.command()(status)
+app.command()(trace)
 app.command()(bench)
 app.command()(demo)
 app.command()(relay)
