@@ -18,7 +18,7 @@ struct pccl__tcp_options {
     uint8_t checksum;    /* as in pccl_options */
     uint64_t host_id;    /* frames to a peer with the same one do not leave the host */
     bool no_sharing;     /* go through the kernel within a host, too */
-    uint32_t ring_bytes; /* of shared memory per direction, a power of two; 0 chooses */
+    uint32_t ring_bytes; /* of shared memory per link and direction, a power of two; 0 chooses */
 };
 
 /* Errors: INVALID (address), SYSTEM (bind), NO_MEMORY. Registers its descriptors with `poll`, which must outlive it. */

@@ -53,6 +53,14 @@ static void use_rings(struct tcp_stripe *stripe, int end) {
     stripe->channel->transport->base.looks++;
 }
 
+/* Asking for many connections must not multiply the memory. */
+static uint64_t ring_bytes_of(const struct tcp_transport *transport) {
+    uint64_t bytes = transport->ring_bytes;
+    for (uint32_t stripes = transport->stripes; stripes > 1 && bytes > TCP_RING_LEAST; stripes = (stripes + 1) / 2)
+        bytes /= 2;
+    return bytes;
+}
+
 void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance, uint32_t *process,
                             uint32_t *descriptor) {
     struct tcp_channel *channel = stripe->channel;
@@ -60,7 +68,7 @@ void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance,
     *process = *descriptor = 0;
     if (!channel->transport->sharing || !channel->base.same_host) return;
     struct shm_token token = token_of(stripe, channel->instance, caller_instance);
-    int error = pccl__shm_segment_make(segment, &token, channel->transport->ring_bytes);
+    int error = pccl__shm_segment_make(segment, &token, ring_bytes_of(channel->transport));
     if (error) {
         tell(channel->transport, "cannot make memory to share", error);
         return;

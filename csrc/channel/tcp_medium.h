@@ -22,8 +22,8 @@
 #include "base/list.h"
 #include "channel/shm_segment.h"
 
-/* Per direction. Measured in docs/performance.md. */
-enum { TCP_RING_BYTES = 1024 * 1024 };
+/* Per link and direction, divided between the stripes that were asked for. Measured in docs/performance.md. */
+enum { TCP_RING_BYTES = 1024 * 1024, TCP_RING_LEAST = 64 * 1024 };
 
 struct tcp_stripe;
 

@@ -219,6 +219,17 @@ static void test_killed_process(void) {
     pair_free(&pair);
 }
 
+/* Many stripes take no more memory than one, down to a size that is of use. */
+static void test_sizes(uint32_t stripes, uint32_t ring_bytes, uint64_t expected) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = stripes, .ring_bytes = ring_bytes};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 5, true);
+    pair_settle(&pair);
+    for (int end = 0; end < 2; end++) EXPECT(tcp_end(&pair, end)->stripes[0]->medium.segment.ring_bytes == expected);
+    pair_free(&pair);
+}
+
 int main(void) {
     test_conformance(1, SHM_RING_LEAST);
     test_conformance(1, RING_BYTES);
@@ -234,6 +245,10 @@ int main(void) {
         test_scribbler(end, true);
     }
     test_bells();
+    test_sizes(0, TCP_RING_BYTES, TCP_RING_BYTES);
+    test_sizes(5, TCP_RING_BYTES, TCP_RING_BYTES / 8);
+    test_sizes(64, TCP_RING_BYTES, TCP_RING_LEAST);
+    test_sizes(64, SHM_RING_LEAST, SHM_RING_LEAST);
     test_killed_process();
     FINISH();
 }
