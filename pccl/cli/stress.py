@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pccl.stress.scenario import Scenario
     from pccl.stress.supervisor import Outcome
 
+VIOLATIONS_SHOWN = 20
+
 
 def stress(
     scenario: Annotated[str, typer.Argument(help="A scenario's name, a file of your own (*.toml), or `list`.")],
@@ -64,6 +66,7 @@ def stress(
     seed = supervisor.draw_seed() if seed is None else seed
     options = {"seed": seed, "minutes": minutes, "peers": peers, "tensors": tensors}
     options |= {"hosts": None if hosts == "local" else hosts, "patience": None if patience == 1.0 else patience}
+    options |= {"python": None if python == "python3" else python}
     repeat = report.command(scenario, options)
     console = Console()
     print_line(console, f"{chosen.title}\n{repeat}")
@@ -115,8 +118,11 @@ def _tell(console: Console, outcome: Outcome) -> None:
     console.print(report.recovery_table(outcome))
     for kind in outcome.unable:
         print_line(console, f"left out, these hosts cannot do it: {kind}")
-    for violation in outcome.checkers.violations:
+    violations = outcome.checkers.violations
+    for violation in violations[:VIOLATIONS_SHOWN]:
         print_line(console, f"VIOLATION {violation}")
+    if len(violations) > VIOLATIONS_SHOWN:
+        print_line(console, f"and {len(violations) - VIOLATIONS_SHOWN} more violations: --json has all")
     print_line(console, report.verdict(outcome))
 
 

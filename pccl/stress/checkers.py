@@ -61,9 +61,7 @@ class Exactness:
     known: set[int] = field(default_factory=set)
 
     def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
-        """Looks at steps and at the first report of each peer."""
-        if message["kind"] == "started":
-            self.known.add(number)
+        """Looks at steps."""
         if message["kind"] != "step":
             return
         for fault in message["faults"]:
@@ -218,8 +216,9 @@ class Checkers:
 
     def __init__(self, heartbeat_s: float) -> None:
         self.innocence = Innocence(grace_s=2 * heartbeat_s)
+        self._exactness = Exactness()
         self._checkers: dict[str, Checker] = {
-            "exactness": Exactness(),
+            "exactness": self._exactness,
             "agreement": Agreement(),
             "parity": Parity(),
             "innocence": self.innocence,
@@ -227,6 +226,10 @@ class Checkers:
             "spin": Spin(),
         }
         self.violations: list[Violation] = []
+
+    def started(self, number: int) -> None:
+        """From now on a peer of that number may take part."""
+        self._exactness.known.add(number)
 
     def observe(self, at_s: float, number: int, message: Message) -> None:
         """A report of a peer."""

@@ -213,6 +213,7 @@ class Supervisor:
         )
         arguments = ["-m", "pccl.stress.worker", json.dumps(asdict(orders))]
         host = self._site.host(action.seat)
+        self._checkers.started(action.number)
         self._children[action.number] = self._fleet.start(f"peer-{action.number}", arguments, ENVIRONMENT, host)
         self._timeline.started(action.number, self._now())
 

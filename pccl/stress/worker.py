@@ -329,7 +329,6 @@ def main() -> int:
     orders = Orders(**json.loads(sys.argv[1]))
     reporter = Reporter(Line.over_stdio(), orders.trace)
     worker = Worker(orders, reporter)
-    reporter.send("started", pid=os.getpid())
     reporter.start()
     try:
         worker.run()

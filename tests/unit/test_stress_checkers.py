@@ -35,7 +35,7 @@ def synced(revision: int, steps: int, **changes: Any) -> dict[str, Any]:
 def all_of_them() -> Checkers:
     made = Checkers(heartbeat_s=5.0)
     for number in range(3):
-        made.observe(0.0, number, {"kind": "started"})
+        made.started(number)
     return made
 
 

@@ -61,7 +61,7 @@ class Paper:
         for action in actions:
             if isinstance(action, Start):
                 self.running[action.number] = False
-                self.director.checkers.observe(self.now_s, action.number, {"kind": "started"})
+                self.director.checkers.started(action.number)
             elif isinstance(action, Tell):
                 self._obey(action)
             elif isinstance(action, Begin):
