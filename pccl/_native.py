@@ -535,12 +535,22 @@ def signal_pipe(number: int, fd: int) -> None:
         raise _failure(error)
 
 
+def _names(of: Any, count: int) -> list[str]:
+    return [str(ffi.string(of(number)).decode()) for number in range(count)]
+
+
+_COLLECTIVES = _names(lib.pccl_collective_name, lib.PCCL_COLLECTIVE_COUNT)
+_DTYPES = _names(lib.pccl_dtype_name, lib.PCCL_DTYPE_COUNT)
+_DTYPE_BYTES = [int(lib.pccl_dtype_bytes(number)) for number in range(lib.PCCL_DTYPE_COUNT)]
+_OPS = _names(lib.pccl_reduce_op_name, lib.PCCL_REDUCE_OP_COUNT)
+_ALGORITHMS = _names(lib.pccl_algorithm_name, lib.PCCL_ALGORITHM_COUNT)
+_NO_PEER = bytes(16)
 _RECORDED_EVENTS = dict(zip(range(lib.PCCL_RECORD_EPOCH, lib.PCCL_RECORD_LINK), EVENT_KINDS, strict=True))
 
 
 def _recorded(raw: Pointer) -> RecordedOperation | RecordedEvent | Link:
     peer = bytes(raw.peer.bytes)
-    name = peer.hex() if any(peer) else ""
+    name = peer.hex() if peer != _NO_PEER else ""
     text = ffi.string(raw.text).decode(errors="replace")
     if raw.kind == lib.PCCL_RECORD_OPERATION:
         return _recorded_operation(raw, name, text)
@@ -558,13 +568,13 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
         epoch=raw.epoch,
         tag=raw.name.tag,
         sequence=raw.name.sequence,
-        collective=ffi.string(lib.pccl_collective_name(raw.collective)).decode(),
-        dtype=dtype_name(raw.dtype),
-        op=ffi.string(lib.pccl_reduce_op_name(raw.op)).decode(),
-        algorithm=algorithm_name(raw.algorithm),
+        collective=_COLLECTIVES[raw.collective],
+        dtype=_DTYPES[raw.dtype],
+        op=_OPS[raw.op] if raw.op < len(_OPS) else "?",  # nobody looks at that of a broadcast
+        algorithm=_ALGORITHMS[raw.algorithm],
         deferred=bool(raw.deferred),
         count=raw.count,
-        payload_bytes=raw.count * lib.pccl_dtype_bytes(raw.dtype) if has_data else 0,
+        payload_bytes=raw.count * _DTYPE_BYTES[raw.dtype] if has_data else 0,
         world_size=raw.world_size,
         rank=raw.rank,
         status=raw.status,

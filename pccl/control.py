@@ -334,6 +334,7 @@ class Control:
         except PCCLError as failure:
             self._end_calls(failure)
             return
+        self._protocol.master = f"the master at {self._master}"
         logger.info("master at %s, data plane on %s", self._master, self._listen_address)
         self._link = DealerLink(
             self._loop,

@@ -39,7 +39,7 @@ async def master(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
         except (OSError, asyncio.TimeoutError) as failure:
             reason = _reason(failure)
         if time.monotonic() + pause_s > deadline:
-            raise MasterLost(f"no master at {address} within {timeout_s:g} s: {reason}")
+            raise MasterLost(f"no master at {address} within {timeout_s:g} s (connect_timeout): {reason}")
         logger.debug("no master at %s yet: %s", address, reason)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)

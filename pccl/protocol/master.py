@@ -398,8 +398,14 @@ class MasterProtocol:
             self._roster.dirty = True
             group = self._roster.groups[entry.group]
             accuser = self._roster.peers.get(accusation.accuser)
-            if accusation.link and accusation.epoch == group.epoch and accuser and entry.id in self._roster.peers:
+            if accusation.epoch != group.epoch or accuser is None or entry.id not in self._roster.peers:
+                continue
+            if accusation.link:
                 self._link_broke(group, accuser, entry, accusation.text, now)
+            elif group.gathering is not None:
+                call = self._joint.waits_in(entry, now)
+                line = f"rank {group.rank(entry.id)} lives: it answers the master"
+                group.gathering.alive.append(f"{line} and waits in {call}" if call else line)
 
     def _link_broke(self, group: Group, one: Peer, other: Peer, text: str, now: int) -> None:
         """Both ends live. The members stay and the epoch is made anew; but a link that breaks again and again would
@@ -436,7 +442,10 @@ class MasterProtocol:
             return
         gathering = self._epochs.gather(group, now)
         gathering.reports.pop(entry.id, None)
-        gathering.lost.append(f"rank {rank} {text}")
+        about = entry.name
+        if event is not Event.LEFT and entry.member is not None:
+            about += f" at {entry.member.address}:{entry.member.port}, last heard {now - entry.heard} ms ago"
+        gathering.lost.append(f"rank {rank} ({about}) {text}")
 
     def _fault(self, peer: PeerId, text: str, now: int) -> None:
         """A peer broke the protocol: it has to go, whatever it is."""

@@ -96,7 +96,8 @@ class OpenCall:
             self._until = None
             out += self._withdraw(self._vote, abandoned=False)
         if self._next is not None and now >= self._next_until and self._vote is not None:
-            text = f"{_name(self._next)}: the master has not answered the withdrawal of {_name(self._vote)}"
+            waited = f"{_name(self._next)}: waited {self.timeout_ms} ms"
+            text = f"{waited}, and the master has not answered the withdrawal of {_name(self._vote)}"
             out.append(Reject(self._next.call, Status.TIMEOUT, text))
             self._next = None
         return out

@@ -123,6 +123,7 @@ class PeerProtocol:
         `joint_timeout_ms` is the patience of joint calls, and of the wish to be admitted."""
         base = limits or Limits()
         self.peer = peer
+        self.master = "the master"  # what texts call it; the shell knows where it is
         self.group = group
         self._secret = secret
         self._sync = sync
@@ -326,7 +327,7 @@ class PeerProtocol:
             self._heard = max(self._heard, now - self._silence_ms)
             self._redial_at = now + self._silence_ms
         if now - self._heard >= self._master_timeout_ms:
-            text = f"the master has been silent for {now - self._heard} ms"
+            text = f"{self.master} has been silent for {now - self._heard} ms (master_timeout)"
             return self._halt(Status.MASTER_LOST, text, now)
         out = self._call.timed_out(now)
         if self._connected and now >= self._redial_at:

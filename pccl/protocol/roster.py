@@ -96,13 +96,15 @@ class Peer:
 @dataclass(slots=True)
 class Gathering:
     """A frozen epoch whose survivors' reports are being collected. `cause` is the first known reason from outside the
-    reports, `lost` says who went, `links` which links between living members broke."""
+    reports, `lost` says who went, `links` which links between living members broke, `alive` who was suspected of
+    holding up an operation and answered."""
 
     since: int
     reports: dict[PeerId, Report] = field(default_factory=dict)
     cause: tuple[Status, str] | None = None
     lost: list[str] = field(default_factory=list)
     links: dict[tuple[int, int], str] = field(default_factory=dict)
+    alive: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -170,7 +172,7 @@ def cause_of(group: Group) -> tuple[Status, str]:
             if report.reason == status
         ]
         if texts:
-            return status, texts[0]
+            return status, "; ".join([texts[0], *dict.fromkeys(gathering.alive)])
     if gathering.links:
         return Status.PEER_LOST, "; ".join(gathering.links.values())
     if gathering.cause is not None:

@@ -11,7 +11,6 @@ again for another layout.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import typing
 from typing import Any
@@ -37,11 +36,20 @@ class BadTrace(InvalidArgument):
 
 def encode(trace: Trace) -> bytes:
     """The whole file."""
-    lines: list[dict[str, Any]] = [{"pccl_trace": VERSION, **dataclasses.asdict(trace.header)}]
+    lines: list[dict[str, Any]] = [{"pccl_trace": VERSION, **_plain(trace.header)}]
     records: list[Any] = [*trace.operations, *trace.events, *trace.links]
-    for record in records:
-        lines.append({_NAMES[type(record)]: dataclasses.asdict(record)})
-    return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+    lines += [{_NAMES[type(record)]: _plain(record)} for record in records]
+    pack = json.JSONEncoder(separators=(",", ":")).encode
+    return "".join([pack(line) + "\n" for line in lines]).encode()
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """As dataclasses.asdict, which takes ten times as long."""
+    values = {name: getattr(record, name) for name in record.__slots__}
+    for name, value in values.items():
+        if type(value) is tuple:
+            values[name] = [_plain(item) for item in value]
+    return values
 
 
 def decode(data: bytes) -> Trace:

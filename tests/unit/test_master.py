@@ -399,7 +399,7 @@ def test_leaving_is_told_as_leaving() -> None:
     bench.run()
     view = bench.peer("a").core.view
     assert view is not None
-    assert view.text == "rank 1 left: done"
+    assert view.text == "rank 1 (peer 62626262) left: done"
     assert view.cause == Status.PEER_LOST
 
 
