@@ -9,6 +9,7 @@ a chunk at the wrong place all show.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import time
 from typing import Literal
@@ -150,6 +151,7 @@ class Reducer:
 
 def main() -> int:
     """One peer on the line of stdin and stdout."""
+    faulthandler.enable()
     parser = argparse.ArgumentParser()
     parser.add_argument("master")
     parser.add_argument("serial", type=int)

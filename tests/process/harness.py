@@ -65,7 +65,10 @@ class Run:
         """The next message of that child. Messages of others wait for their turn; an end is of kind "ended"."""
         early = self._early[child.name]
         while not early:
-            arrived = self._fleet.next(LIMIT_S)
+            for _ in range(int(LIMIT_S)):  # second by second: one in which the whole machine stood still is not counted
+                arrived = self._fleet.next(1.0)
+                if arrived is not None:
+                    break
             assert arrived is not None, f"{child.name} was silent for {LIMIT_S:.0f} s\n{self._stacks()}"
             sender, message = arrived
             self._early[sender.name].append(message if message is not None else {"kind": "ended"})

@@ -19,7 +19,7 @@ import pccl
 from pccl.fleet import Line
 from pccl.stress import values
 from tests.process.harness import gather
-from tests.process.workload import COLLECTIVES, Work
+from tests.process.workload import COLLECTIVES
 
 IDLE_S = 0.25
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -34,6 +34,8 @@ def serving(line: Line, address: str, number: str, options: str) -> None:
         except EOFError:
             return
         assert command is not None
+        if command["kind"] == "stop":
+            return
         getattr(member, "do_" + command.pop("kind"))(**command)
 
 
@@ -46,7 +48,7 @@ class Member:
         self._number = number
         self._options = options
         self._comm = pccl.Communicator(address, **options)
-        self._pending: list[tuple[pccl.Handle, Work]] = []
+        self._flying: list[pccl.Handle] = []
         self._state = np.zeros(1 << 18, np.int64)
         self._shared = pccl.SharedState([pccl.TensorInfo.from_numpy(self._state, "state")])
         line.send(kind="up")
@@ -118,6 +120,27 @@ class Member:
                 )
                 return
 
+    def do_fly(self, elements: int, count: int) -> None:
+        """Starts one large all_reduce and more small ones, and does not wait for them."""
+        sizes = [elements, *[1000] * (count - 1)]
+        self._flying = [
+            self._comm.all_reduce_async(np.ones(size, np.float32), tag=tag) for tag, size in enumerate(sizes)
+        ]
+        self._line.send(kind="flying")
+
+    def do_land(self) -> None:
+        """Waits for all that fly: the name and text of what each failed with, empty for success."""
+        ends = []
+        for handle in self._flying:
+            try:
+                handle.wait()
+            except pccl.PCCLError as failure:
+                ends.append([type(failure).__name__, str(failure)])
+            else:
+                ends.append(["", ""])
+        self._flying.clear()
+        self._line.send(kind="landed", ends=ends)
+
     def do_stream(self, steps: int) -> None:
         """So many small all_reduces, each of which must succeed at once, in one epoch."""
         for step in range(steps):
@@ -132,14 +155,15 @@ class Member:
         while True:
             work = COLLECTIVES["all_reduce"](self._comm, self._number, 1, 1000, True)
             try:
-                info = work.call()
+                work.call()
                 break
             except pccl.PeerLost:
                 lost += 1
         members = work.members()
-        if self._comm.are_peers_pending():
+        pending = self._comm.are_peers_pending()
+        if pending:
             self._comm.update_topology()
-        self._line.send(kind="round", lost=lost, members=members, world_size=info.world_size)
+        self._line.send(kind="round", lost=lost, members=members, admitted=pending)
 
     def do_vote(self) -> None:
         """One joint call without effect."""

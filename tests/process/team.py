@@ -101,7 +101,8 @@ class Team:
         self.let_in([self.start() for _ in range(count)])
 
     def let_in(self, newcomers: list[Member], how: str = "connect") -> None:
-        """Makes these members, however they come ("rejoin" after an expulsion)."""
+        """Makes these members, however they come ("rejoin" after an expulsion). Whoever is to be lost meanwhile is not
+        to be among `members` any more."""
         present, peers = self.all, len(self.members) + len(newcomers)
         self.tell(newcomers, how, peers=peers)
         for member in newcomers:

@@ -362,6 +362,7 @@ def test_newcomer_catches_up_while_the_others_train(tmp_path: Path) -> None:
 
 
 def test_survivor_below_the_minimum_goes_on_with_a_fresh_peer(tmp_path: Path) -> None:
+    """B44: everybody calls the synchronisation, then the reduction; the newcomer is brought up to date."""
     with Run(tmp_path) as run:
         peers = [run.peer(training, "2") for _ in range(2)]
         for peer in peers:

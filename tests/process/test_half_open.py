@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Links that carry nothing, or little, while no connection ends; and those that were idle for long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.faults import FAULTS, cut_off, plug_in
+from tests.process.team import LARGE, SMALL, Team
+
+pytestmark = pytest.mark.process
+
+MASTER = ("--heartbeat-timeout", "3")
+
+
+@pytest.mark.parametrize("elements", [SMALL, LARGE])
+def test_a_host_that_is_cut_off_is_named_and_may_come_back(tmp_path: Path, elements: int) -> None:
+    """B31: in mid-operation nothing gets through to one member any more, and all sockets stay open. The others are
+    told within the heartbeat limit, whom they lost; the lost one finds itself expelled when it is back."""
+    with Team(tmp_path, 3, master=MASTER) as team:
+        team.works()
+        victim, *survivors = team.all
+        team.data.at(team.traffic("all_reduce", elements, True) // 2, lambda: cut_off(team, victim))
+        team.begin("all_reduce", elements, True)
+        outcome = team.outcomes(survivors)
+        assert outcome.members in ([it.number for it in survivors], [it.number for it in team.all])
+        assert all("no sign of life" in text and "rank" in text for text in outcome.texts)
+        team.gone(victim)
+        team.settle()
+        plug_in(team, victim)
+        failure = team.run.next_of(victim.child, "error")
+        assert failure["error"] == "Expelled", failure
+        team.let_in([victim], "rejoin")
+        team.works()
+
+
+def test_an_operation_that_gets_nothing_names_whom_it_waits_for(tmp_path: Path) -> None:
+    """B31: only the data are stuck, everybody still talks to the master. The operation ends by its own timeout."""
+    with Team(tmp_path, 3, operation_timeout=2.0, link_timeout=2.0) as team:
+        team.works()
+        victim = team.all[0]
+        for link, name in team.links_of(victim):
+            link.set(name=name, hold=True)
+        team.begin("all_reduce", SMALL, True)
+        for member in team.all:
+            failure = team.run.next(member.child)
+            assert failure["kind"] in ("error", "outcome"), failure
+            if failure["kind"] == "error":
+                assert failure["error"] in ("OperationTimeout", "Expelled"), failure
+                assert "rank" in failure["text"]
+        for link, name in team.links_of(victim):
+            link.set(name=name, hold=False)
+
+
+@pytest.mark.parametrize("field", ["rate", "total_rate"])
+def test_a_slow_link_is_not_a_dead_one(tmp_path: Path, field: str) -> None:
+    """B35: timeouts count from the last byte: an operation that takes much longer than its timeout succeeds."""
+    with Team(tmp_path, 2, operation_timeout=1.0, link_timeout=1.0, p2p_connection_pool_size=1) as team:
+        team.works()
+        for link, name in team.links_of(team.all[0]):
+            link.set(name=name, **{field: 400_000})
+        team.begin("all_reduce", LARGE, True)  # 2 MiB each way
+        outcome = team.outcomes()
+        assert outcome.lost == 0
+        assert outcome.members == sorted(team.members)
+
+
+def test_a_group_may_be_idle_for_longer_than_any_timeout(tmp_path: Path) -> None:
+    """B35: nothing is said on the links for several times the timeout of operations; then all works at once."""
+    with Team(tmp_path, 3, operation_timeout=0.3, link_timeout=0.3) as team:
+        team.settle()
+        for _ in range(8):
+            team.footprint(team.all)  # each takes a quarter of a second
+        team.works()
+
+
+@pytest.mark.parametrize("fault", ["reset", "cut"])
+def test_links_that_break_while_idle_are_there_again_when_needed(tmp_path: Path, fault: str) -> None:
+    with Team(tmp_path, 3) as team:
+        team.works()
+        FAULTS[fault].strike(team, team.all[1])
+        team.settle()
+        team.works()
