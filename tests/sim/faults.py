@@ -173,7 +173,7 @@ class Faults:
     def _a_while(self) -> float:
         return self._clock.random.choice(FOR_A_WHILE)
 
-    def _excuse(self, peer: SimPeer, duration: float = 0.0) -> None:
+    def excuse(self, peer: SimPeer, duration: float = 0.0) -> None:
         """`peer` is in trouble for so long: it may be removed."""
         until = self._clock.now + duration + GRACE_MS * peer.slowness
         self._excused[peer.id] = max(self._excused.get(peer.id, 0.0), until)
@@ -216,7 +216,7 @@ class Faults:
         peer = self._pick()
         if peer is not None:
             duration = self._a_while()
-            self._excuse(peer, duration)
+            self.excuse(peer, duration)
             peer.stop()
             self._clock.after(duration, peer.resume)
 
@@ -242,7 +242,7 @@ class Faults:
     def _control_break(self) -> None:
         peer = self._pick()
         if peer is not None:
-            self._excuse(peer)
+            self.excuse(peer)
             self._world.break_control(peer)
 
     def _control_cut(self) -> None:
@@ -254,7 +254,7 @@ class Faults:
         up, down = self._clock.random.choice([(True, False), (False, True), (True, True)])
         self.cut_control(peer, up, down)
         self._clock.after(duration, self.mend_control, peer)
-        self._excuse(peer, duration)
+        self.excuse(peer, duration)
 
     def cut_control(self, peer: SimPeer, up: bool = True, down: bool = True) -> None:
         """The control plane alone. A connection that is made anew is cut as well."""
@@ -279,7 +279,7 @@ class Faults:
         peer = self._pick()
         if peer is not None:
             duration = self._clock.random.choice([1.0, 20.0, 200.0])
-            self._excuse(peer, duration)
+            self.excuse(peer, duration)
             self._world.master.full[peer.id] = True
             self._clock.after(duration, self._world.master.full.pop, peer.id, None)
 
@@ -294,7 +294,7 @@ class Faults:
         if not peer.control.stands or peer.id in self._cut_off:
             return
         peer.control.usurped = True
-        self._excuse(peer)
+        self.excuse(peer)
         hello = Hello(PROTOCOL_VERSION, self._clock.random.randbytes(16), peer.group, peer.core.epoch)
         words = (hello, self._clock.random.choice([Leave(""), Heartbeat(peer.core.epoch)]))
         for word in words:
@@ -314,8 +314,8 @@ class Faults:
         low, high = sorted((one.id, other.id))
         self._resets[low, high] = self._resets.get((low, high), 0) + 1
         if self._resets[low, high] >= LIMITS.link_failures - 1:
-            self._excuse(one, LIMITS.link_window_ms)
-            self._excuse(other, LIMITS.link_window_ms)
+            self.excuse(one, LIMITS.link_window_ms)
+            self.excuse(other, LIMITS.link_window_ms)
         self._world.links.reset(one.id, other.id)
 
     def _data_cut(self) -> None:
@@ -354,7 +354,7 @@ class Faults:
         peer = self._pick()
         if peer is not None:
             duration = self._a_while()
-            self._excuse(peer, duration)
+            self.excuse(peer, duration)
             self.cut_control(peer)
             self._clock.after(duration, self.mend_control, peer)
             for other in peer.engine.members:
@@ -370,7 +370,7 @@ class Faults:
         for peer in live:
             self._world.checkers.disturbed(peer.group)
         for peer in away:
-            self._excuse(peer, duration)
+            self.excuse(peer, duration)
             self.cut_control(peer)
             self._clock.after(duration, self.mend_control, peer)
             for other in live:

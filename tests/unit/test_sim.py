@@ -15,6 +15,7 @@ from tests.sim.faults import FAULTS, HARMLESS, PASSIVE
 from tests.sim.master import AFTER, BEFORE, TORN
 from tests.sim.mutants import MUTANTS
 from tests.sim.run import FIRST_SEED, MUTANT_SEEDS, Result, catch, kept_seeds, report, run_seed
+from tests.sim.storm import storm
 from tests.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,15 @@ def test_the_master_may_die_at_every_write_of_its_journal(how: str) -> None:
         world = World(3, faults=faults, master_dies=(write, how))
         assert world.run() == [], f"the master died {how} write {write}"
         assert world.master.lives == 2
+
+
+def test_a_storm_of_peers_costs_a_few_messages_per_peer() -> None:
+    count = 400
+    it = storm(count)
+    assert it.members() == [count - len(it.dead)] == [200]
+    for act in it.acts:
+        assert act.received <= 2 * count, act
+        assert act.sent <= 2 * count + 2, act
 
 
 def test_every_mutant_is_caught() -> None:
