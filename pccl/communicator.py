@@ -175,11 +175,12 @@ class Communicator:
 
     def _end(self) -> None:
         """Forgets what has ended only when it has: an interrupted call is made again, by `close` or at exit."""
-        if self._begun is not None:
-            self._begun.end()
+        begun, finalizer = self._begun, self._finalizer
+        if begun is not None:
+            begun.end()
             self._begun = None
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        if finalizer is not None:
+            finalizer.detach()
 
     def __enter__(self) -> Communicator:
         return self

@@ -53,6 +53,7 @@ from pccl.protocol.types import (
     VoteKind,
 )
 from pccl.sockets import DealerLink
+from pccl.thread import Worker
 from pccl.trace.dump import Tracer
 from pccl.trace.record import Event as RecordedEvent
 from pccl.trace.record import Header, Link, Operation, Trace, TraceMember
@@ -157,7 +158,7 @@ class Control:
         self._numbers = itertools.count(CONNECT_CALL + 1)
         self.tracer = Tracer(self.trace, options.trace_folder)
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="pccl-control", daemon=True)
+        self._thread = Worker("pccl-control", self._work)
 
     @property
     def census(self) -> Census:
@@ -250,10 +251,11 @@ class Control:
             elif self._ended is None:
                 self._loop.call_soon_threadsafe(self._leave, "closed")
         if started:
-            self._thread.join(_STOP_S)
+            self._thread.wait(_STOP_S)
         self.tracer.close()
         if self.engine is not None:
-            self.engine.halt(Status.CLOSED, "the communicator was closed")
+            with contextlib.suppress(Closed):  # another thread may be ending it too
+                self.engine.halt(Status.CLOSED, "the communicator was closed")
             self._flights.poll()
             self.engine.close()
         self._flights.land()

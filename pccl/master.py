@@ -16,7 +16,6 @@ import logging
 import math
 import os
 import secrets
-import threading
 import time
 import weakref
 from dataclasses import replace
@@ -33,13 +32,13 @@ from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
 from pccl.request import milliseconds
 from pccl.sockets import RouterLink
+from pccl.thread import Worker
 
 logger = logging.getLogger("pccl.master")
 
 HEARTBEAT_TIMEOUT_MIN_MS = 200
 
 _STOP_S = 2.0
-_SIGNAL_S = 0.2
 
 
 class MasterNode:
@@ -69,7 +68,7 @@ class MasterNode:
         past = None if self._journal is None else self._journal.past
         self._protocol = MasterProtocol(draw=lambda: secrets.randbits(64), sync=MasterSync, limits=limits, past=past)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._encoded: tuple[object, bytes] = (None, b"")
         self._failure: BaseException | None = None
@@ -87,19 +86,13 @@ class MasterNode:
         if self._closed or self._thread is not None:
             raise InvalidArgument("this master was started already")
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="pccl-master", daemon=True)
+        self._thread = Worker("pccl-master", self._work)
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until it has ended, up to `timeout` seconds: whether it has. Raises what made it stop, if anything."""
-        if self._thread is not None:
-            until = math.inf if timeout is None else time.monotonic() + timeout
-            while self._thread.is_alive():
-                left_s = until - time.monotonic()
-                if left_s <= 0:
-                    return False
-                # In slices: a signal that comes just before the thread falls asleep does not wake it.
-                self._thread.join(min(_SIGNAL_S, left_s))
+        if self._thread is not None and not self._thread.wait(math.inf if timeout is None else timeout):
+            return False
         if self._failure is not None:
             raise self._failure
         return True
@@ -112,7 +105,7 @@ class MasterNode:
 
     def destroy(self) -> None:
         """Ends it and frees its port and its journal. Idempotent; blocks for a moment."""
-        if self._closed or self._owner != os.getpid():
+        if self._owner != os.getpid() or (self._closed and self._thread is None):
             return
         self._closed = True
         self.interrupt()
@@ -120,7 +113,7 @@ class MasterNode:
             self._link.close()
             self._close_journal()
         else:
-            self._thread.join(_STOP_S)
+            self._thread.wait(_STOP_S)
 
     close = destroy
 

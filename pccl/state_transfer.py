@@ -45,6 +45,7 @@ from pccl.shared_state import (
     content_digest,
 )
 from pccl.state_fetch import Pending, StateFetch
+from pccl.thread import Worker
 
 REQUEST_TIMEOUT_MS = 10_000
 """After so long without any progress of a request, its donor is left alone for a while."""
@@ -124,13 +125,13 @@ class _Work:
         self._fetch: StateFetch | None = None
         self._complete = False
         self._interrupt = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pccl-state", daemon=True)
+        self._thread = Worker("pccl-state", self._run)
         self._thread.start()
 
     def end(self) -> None:
         """Stops fetching and serving; no memory is touched any more when this returns. Idempotent."""
         self._interrupt.set()
-        self._thread.join()
+        self._thread.wait()
         try:
             self._engine.state_stop(self._plan.sync)
         except PCCLError:

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""Many threads and many communicators in one process: results stay exact, nobody waits for the wrong one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import pccl
+from tests.process.harness import gather
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def node() -> Iterator[pccl.MasterNode]:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        yield node
+
+
+def at_once(calls: list[Callable[[], object]]) -> list[object]:
+    """Makes each call in a thread of its own: what they returned. Raises what one raised."""
+    outcomes: list[object] = [None] * len(calls)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return outcomes
+
+
+def joined(address: str, groups: list[int], peers: int, **options: object) -> list[pccl.Communicator]:
+    """One communicator per entry, `peers` of each group."""
+    comms = [pccl.Communicator(address, group, min_world_size=1, **options) for group in groups]  # type: ignore[arg-type]
+
+    def join(comm: pccl.Communicator) -> None:
+        comm.connect()
+        while comm.global_world_size < len(groups) or comm.group_world_size < peers:
+            if comm.are_peers_pending():
+                comm.update_topology()
+
+    at_once([lambda comm=comm: join(comm) for comm in comms])  # type: ignore[misc]
+    return comms
+
+
+def close(comms: list[pccl.Communicator]) -> None:
+    at_once([comm.close for comm in comms])
+
+
+def reduced(comm: pccl.Communicator, thread: int, step: int, size: int) -> bool:
+    """One all_reduce whose values tell rank, thread and step: whether the sum is right."""
+    x = (np.arange(64) + 1000 * comm.rank + 17 * thread + step).astype(np.int64)
+    comm.all_reduce(x, tag=thread)
+    expected = size * (np.arange(64) + 17 * thread + step) + 1000 * (size * (size - 1) // 2)
+    return bool((x == expected).all())
+
+
+def test_threads_with_groups_of_their_own(node: pccl.MasterNode) -> None:
+    """B71: 8 threads x 8 groups of two peers."""
+    comms = joined(node.address, [group for group in range(8) for _ in range(2)], 2)
+
+    def work(comm: pccl.Communicator, thread: int) -> bool:
+        return all(reduced(comm, thread, step, 2) for step in range(10))
+
+    calls = [lambda comm=comm, thread=thread: work(comm, thread) for comm in comms for thread in range(8)]
+    assert all(at_once(calls))  # type: ignore[arg-type]
+    close(comms)
+
+
+def test_two_threads_of_one_group(node: pccl.MasterNode) -> None:
+    """B71: 1,000 operations, with a tag per thread."""
+    comms = joined(node.address, [0, 0], 2)
+
+    def work(comm: pccl.Communicator, thread: int) -> bool:
+        return all(reduced(comm, thread, step, 2) for step in range(500))
+
+    calls = [lambda comm=comm, thread=thread: work(comm, thread) for comm in comms for thread in range(2)]
+    assert all(at_once(calls))  # type: ignore[arg-type]
+    close(comms)
+
+
+def test_fifty_communicators_in_one_process(node: pccl.MasterNode) -> None:
+    """Each a group by itself, with the others in one run."""
+    comms = joined(node.address, list(range(50)), 1)
+    assert {comm.num_groups for comm in comms} == {50}
+    assert all(comm.all_reduce(np.ones(3)).world_size == 1 for comm in comms)
+    close(comms)
+
+
+def test_communicators_of_two_runs_do_not_know_of_each_other(node: pccl.MasterNode) -> None:
+    with pccl.MasterNode("127.0.0.1:0") as other:
+        other.run()
+        here, there = joined(node.address, [0, 0], 2), joined(other.address, [0, 0, 0], 3)
+        for comms in (here, there):
+            sums = [np.full(10, comm.rank + 1.0) for comm in comms]
+            at_once([lambda comm=comm, x=x: comm.all_reduce(x) for comm, x in zip(comms, sums, strict=True)])  # type: ignore[misc]
+            assert all((x == sum(range(1, len(comms) + 1))).all() for x in sums)
+        close(here)
+        assert [comm.group_world_size for comm in there] == [3, 3, 3]
+        close(there)
+
+
+# ---------------------------------------------------------------------------------------------- races at both ends
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """The name of what it raises, "" for nothing."""
+    try:
+        call()
+    except pccl.PCCLError as failure:
+        return type(failure).__name__
+    return ""
+
+
+def test_threads_that_connect_one_communicator_make_one_peer_of_it(node: pccl.MasterNode) -> None:
+    with pccl.Communicator(node.address, min_world_size=1) as comm:
+        outcomes = at_once([lambda: outcome(comm.connect)] * 8)
+        assert sorted(set(outcomes)) == ["", "InvalidArgument"]  # type: ignore[type-var]
+        assert outcomes.count("") == 1
+        assert comm.global_world_size == 1
+
+
+def test_close_ends_a_connect_of_another_thread_whenever_it_comes(node: pccl.MasterNode) -> None:
+    for turns in range(20):
+        comm = pccl.Communicator(node.address, min_world_size=1)
+
+        def late(comm: pccl.Communicator = comm, turns: int = turns) -> str:
+            for _ in range(turns * turns * 100):
+                pass
+            return outcome(comm.close)
+
+        connected, closed = at_once([lambda comm=comm: outcome(comm.connect), late])  # type: ignore[misc]
+        assert connected in ("", "Closed")
+        assert closed == ""
+        assert outcome(comm.barrier) == "Closed"
+
+
+def test_close_races_with_every_call_of_other_threads(node: pccl.MasterNode) -> None:
+    """Each ends well or with Closed; nothing hangs or dies."""
+    for turns in range(10):
+        comm = pccl.Communicator(node.address, min_world_size=1)
+        comm.connect()
+        state = pccl.SharedState([pccl.TensorInfo.from_numpy(np.ones(10), "x")])
+
+        def again(call: Callable[[], object]) -> str:
+            while not (ended := outcome(call)):
+                pass
+            return ended
+
+        def late(comm: pccl.Communicator = comm, turns: int = turns) -> str:
+            for _ in range(turns * 20_000):
+                pass
+            return outcome(comm.close)
+
+        calls: list[Callable[[], object]] = [
+            lambda comm=comm: comm.all_reduce(np.ones(1000), tag=1),
+            lambda comm=comm: comm.all_reduce_async(np.ones(1000), tag=2).wait(),
+            lambda comm=comm: comm.all_reduce_multiple_with_retry([np.ones(10)], tag=3),
+            comm.explain,
+            lambda comm=comm, state=state: comm.sync_shared_state(state),
+            lambda comm=comm: comm.rank,
+            lambda comm=comm: comm.dump_trace("/dev/null"),
+        ]  # type: ignore[misc]
+        ended = at_once([*[lambda call=call: again(call) for call in calls], late])  # type: ignore[misc]
+        assert set(ended[:-1]) <= {"Closed", "PendingOperations"}
+        assert ended[-1] == ""
+
+
+def test_a_handle_may_be_waited_for_by_many_threads(node: pccl.MasterNode) -> None:
+    comms = joined(node.address, [0, 0], 2)
+    mine, theirs = np.ones(100_000), np.ones(100_000)
+    handle = comms[0].all_reduce_async(mine)
+    waits = [lambda: handle.wait().world_size] * 8
+    sizes = at_once([*waits, lambda: comms[1].all_reduce(theirs).world_size])
+    assert sizes == [2] * 9
+    assert (mine == 2).all()
+    close(comms)
+
+
+def test_memory_given_up_while_in_flight_is_kept_until_the_end(node: pccl.MasterNode) -> None:
+    """B83: handles, arrays and views of them are dropped at once, others of the same size are made; nobody is hurt."""
+    comms = joined(node.address, [0, 0], 2)
+    size, count = 50_000, 16
+
+    def careless(comm: pccl.Communicator) -> None:
+        for tag in range(count):
+            comm.all_reduce_async(np.full(2 * size, 7.0)[size:], tag=tag)
+            np.full(size, -1.0)
+        comm.barrier(tag=count)
+
+    def careful(comm: pccl.Communicator) -> bool:
+        arrays = [np.full(size, 1.0) for _ in range(count)]
+        handles = [comm.all_reduce_async(array, tag=tag) for tag, array in enumerate(arrays)]
+        for handle in handles:
+            handle.wait()
+        comm.barrier(tag=count)
+        return all((array == 8).all() for array in arrays)
+
+    _, right = at_once([lambda: careless(comms[0]), lambda: careful(comms[1])])
+    assert right
+    gather(comms[0], 2)
+    close(comms)
