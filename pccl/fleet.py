@@ -275,7 +275,7 @@ class Master:
 
     def start(self) -> None:
         """Blocks until it listens; the system chooses the port the first time. Raises RuntimeError if it does not."""
-        arguments = ["-m", "pccl", "master", "--listen", self.address, *self._options]
+        arguments = ["-m", "pccl", "master", "--until-eof", "--listen", self.address, *self._options]
         self._process, self._pid = _popen(self._host, arguments, self._log, None)
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], MASTER_LIMIT_S)[0]:
@@ -312,6 +312,7 @@ def _popen(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            start_new_session=True,  # Ctrl-C at a terminal is for the supervisor, which ends its children
         )
     finally:
         if stderr is not None:

@@ -60,10 +60,11 @@ class Team:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for child in self._children:
-            child.tell(do="stop")
-        self._fleet.wait(STOP_LIMIT_S)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for child in self._children:
+                child.tell(do="stop")
+            self._fleet.wait(STOP_LIMIT_S)
         self._fleet.close()
 
     def ask(self, **command: Any) -> list[Message]:

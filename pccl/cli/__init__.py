@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import typer
 
 from pccl.cli.bench import bench
@@ -29,5 +32,10 @@ app.command()(stress)
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script. SIGTERM unwinds as Ctrl-C does, so that what was started is ended too."""
+    signal.signal(signal.SIGTERM, _terminated)
     app()
+
+
+def _terminated(number: int, _frame: object) -> None:
+    sys.exit(128 + number)

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -23,11 +26,12 @@ def master(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds of silence after which a peer is taken for lost.")
     ] = 5.0,
+    until_eof: Annotated[bool, typer.Option(help="End when stdin does: with the process that started it.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log joins, losses and votes to stderr.")] = False,
 ) -> None:
     """Run the master: it owns membership and is needed only when that changes.
 
-    Ends with 130 after SIGINT and 143 after SIGTERM.
+    Ends with 130 after SIGINT and 143 after SIGTERM, with 0 at the end of stdin if that was asked for.
     """
     from pccl.master import MasterNode
 
@@ -43,9 +47,17 @@ def master(
             signal.signal(signal.SIGINT, end)
             signal.signal(signal.SIGTERM, end)
             node.run()
+            if until_eof:
+                threading.Thread(target=_read_until_eof, args=(node.interrupt,), daemon=True).start()
             typer.echo(f"pccl master listening on {node.address}")
             node.wait()
     except (PCCLError, OSError) as failure:
         typer.echo(f"pccl master: {failure}", err=True)
         raise typer.Exit(1) from None
-    raise typer.Exit(128 + received[0] if received else 1)
+    raise typer.Exit(128 + received[0] if received else 0 if until_eof else 1)
+
+
+def _read_until_eof(then: Callable[[], None]) -> None:
+    while os.read(0, 4096):
+        pass
+    then()
