@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,9 +45,9 @@ def at_once(calls: list[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
-def joined(address: str, groups: list[int], peers: int, **options: object) -> list[pccl.Communicator]:
+def joined(address: str, groups: list[int], peers: int) -> list[pccl.Communicator]:
     """One communicator per entry, `peers` of each group."""
-    comms = [pccl.Communicator(address, group, min_world_size=1, **options) for group in groups]  # type: ignore[arg-type]
+    comms = [pccl.Communicator(address, group, min_world_size=1) for group in groups]
 
     def join(comm: pccl.Communicator) -> None:
         comm.connect()
@@ -53,7 +55,7 @@ def joined(address: str, groups: list[int], peers: int, **options: object) -> li
             if comm.are_peers_pending():
                 comm.update_topology()
 
-    at_once([lambda comm=comm: join(comm) for comm in comms])  # type: ignore[misc]
+    at_once([partial(join, comm) for comm in comms])
     return comms
 
 
@@ -76,8 +78,7 @@ def test_threads_with_groups_of_their_own(node: pccl.MasterNode) -> None:
     def work(comm: pccl.Communicator, thread: int) -> bool:
         return all(reduced(comm, thread, step, 2) for step in range(10))
 
-    calls = [lambda comm=comm, thread=thread: work(comm, thread) for comm in comms for thread in range(8)]
-    assert all(at_once(calls))  # type: ignore[arg-type]
+    assert all(at_once([partial(work, comm, thread) for comm in comms for thread in range(8)]))
     close(comms)
 
 
@@ -88,8 +89,7 @@ def test_two_threads_of_one_group(node: pccl.MasterNode) -> None:
     def work(comm: pccl.Communicator, thread: int) -> bool:
         return all(reduced(comm, thread, step, 2) for step in range(500))
 
-    calls = [lambda comm=comm, thread=thread: work(comm, thread) for comm in comms for thread in range(2)]
-    assert all(at_once(calls))  # type: ignore[arg-type]
+    assert all(at_once([partial(work, comm, thread) for comm in comms for thread in range(2)]))
     close(comms)
 
 
@@ -107,7 +107,7 @@ def test_communicators_of_two_runs_do_not_know_of_each_other(node: pccl.MasterNo
         here, there = joined(node.address, [0, 0], 2), joined(other.address, [0, 0, 0], 3)
         for comms in (here, there):
             sums = [np.full(10, comm.rank + 1.0) for comm in comms]
-            at_once([lambda comm=comm, x=x: comm.all_reduce(x) for comm, x in zip(comms, sums, strict=True)])  # type: ignore[misc]
+            at_once([partial(comm.all_reduce, x) for comm, x in zip(comms, sums, strict=True)])
             assert all((x == sum(range(1, len(comms) + 1))).all() for x in sums)
         close(here)
         assert [comm.group_world_size for comm in there] == [3, 3, 3]
@@ -126,9 +126,13 @@ def outcome(call: Callable[[], object]) -> str:
     return ""
 
 
+def waited(comm: pccl.Communicator) -> pccl.ReduceInfo:
+    return comm.all_reduce_async(np.ones(1000), tag=2).wait()
+
+
 def test_threads_that_connect_one_communicator_make_one_peer_of_it(node: pccl.MasterNode) -> None:
     with pccl.Communicator(node.address, min_world_size=1) as comm:
-        outcomes = at_once([lambda: outcome(comm.connect)] * 8)
+        outcomes = at_once([partial(outcome, comm.connect)] * 8)
         assert sorted(set(outcomes)) == ["", "InvalidArgument"]  # type: ignore[type-var]
         assert outcomes.count("") == 1
         assert comm.global_world_size == 1
@@ -143,13 +147,13 @@ def test_close_ends_a_connect_of_another_thread_whenever_it_comes(node: pccl.Mas
                 pass
             return outcome(comm.close)
 
-        connected, closed = at_once([lambda comm=comm: outcome(comm.connect), late])  # type: ignore[misc]
+        connected, closed = at_once([partial(outcome, comm.connect), late])
         assert connected in ("", "Closed")
         assert closed == ""
         assert outcome(comm.barrier) == "Closed"
 
 
-def test_close_races_with_every_call_of_other_threads(node: pccl.MasterNode) -> None:
+def test_close_races_with_every_call_of_other_threads(node: pccl.MasterNode, tmp_path: Path) -> None:
     """Each ends well or with Closed; nothing hangs or dies."""
     for turns in range(10):
         comm = pccl.Communicator(node.address, min_world_size=1)
@@ -167,15 +171,15 @@ def test_close_races_with_every_call_of_other_threads(node: pccl.MasterNode) -> 
             return outcome(comm.close)
 
         calls: list[Callable[[], object]] = [
-            lambda comm=comm: comm.all_reduce(np.ones(1000), tag=1),
-            lambda comm=comm: comm.all_reduce_async(np.ones(1000), tag=2).wait(),
-            lambda comm=comm: comm.all_reduce_multiple_with_retry([np.ones(10)], tag=3),
+            partial(comm.all_reduce, np.ones(1000), tag=1),
+            partial(waited, comm),
+            partial(comm.all_reduce_multiple_with_retry, [np.ones(10)], tag=3),
             comm.explain,
-            lambda comm=comm, state=state: comm.sync_shared_state(state),
-            lambda comm=comm: comm.rank,
-            lambda comm=comm: comm.dump_trace("/dev/null"),
-        ]  # type: ignore[misc]
-        ended = at_once([*[lambda call=call: again(call) for call in calls], late])  # type: ignore[misc]
+            partial(comm.sync_shared_state, state),
+            comm.barrier,
+            partial(comm.dump_trace, tmp_path / "trace"),
+        ]
+        ended = at_once([*[partial(again, call) for call in calls], late])
         assert set(ended[:-1]) <= {"Closed", "PendingOperations"}
         assert ended[-1] == ""
 
