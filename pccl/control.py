@@ -39,6 +39,7 @@ from pccl.protocol.types import (
     CONNECT_CALL,
     NOBODY,
     Ask,
+    DialPeer,
     Freeze,
     Halt,
     Install,
@@ -383,6 +384,8 @@ class Control:
                 self._flights.ended(event.token)
             elif event.kind == constants.PCCL_EVENT_FROZEN:
                 self._perform(self._frozen(event))
+            elif event.kind == constants.PCCL_EVENT_LINKED:
+                self._perform(self._protocol.engine_linked(event.epoch, event.peer, _now()))
             elif event.kind == constants.PCCL_EVENT_SUSPECT:
                 suspect = event.peer
                 self._perform(self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now()))
@@ -444,12 +447,14 @@ class Control:
             return self._drive_engine(output)
         return []
 
-    def _drive_engine(self, output: Freeze | Halt | Ask) -> list[PeerOutput]:
+    def _drive_engine(self, output: Freeze | DialPeer | Halt | Ask) -> list[PeerOutput]:
         engine = self.engine
         if engine is None:  # halted before the data plane was opened
             return []
         if isinstance(output, Freeze):
             engine.freeze(output.epoch)
+        elif isinstance(output, DialPeer):
+            engine.dial(output.epoch, output.peer)
         elif isinstance(output, Halt):
             engine.halt(output.status, output.text)
         else:
@@ -489,7 +494,17 @@ class Control:
         # Published first: a caller whose operation the view ends must not read the one before.
         self.view, self.rank = view, output.rank
         try:
-            self.engine.install(view.epoch, output.rank, view.members, view.ring, output.commits, view.cause, view.text)
+            self.engine.install(
+                view.epoch,
+                output.rank,
+                view.members,
+                view.ring,
+                output.commits,
+                view.cause,
+                view.text,
+                view.shape,
+                view.parents,
+            )
         except PCCLError as failure:
             return self._protocol.install_failed(view.epoch, str(failure), _now())
         return []

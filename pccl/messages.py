@@ -23,7 +23,7 @@ import msgpack
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -197,6 +197,14 @@ class Report:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Linked:
+    """The link to `peer`, which a Dial or a Suspect of reason TIMEOUT was about, stands in `epoch`."""
+
+    epoch: U64
+    peer: Id
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Stalled:
     """An operation has waited `waited_ms` for `ranks` (the first few of them). `absent`: those have not started it, as
     all members were asked; else the sender waits for them, and they may be waiting too. `waited_ms` 0: what was said of
@@ -283,7 +291,8 @@ class Welcome:
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
     """A new epoch of the receiver's group. `commits` are verdicts for epoch `previous`; what is not named there and
-    has not returned is aborted with `cause` (a Status) and `text`. `ring` lists ranks in ring order.
+    has not returned is aborted with `cause` (a Status) and `text`. `ring` lists ranks in ring order. `shape` (a
+    topology.Shape) says which links operations use; `parents` is a tree's, by place in `ring`, else empty.
     A member in `admitted` (ranks) had no epoch before; for it `previous` and `commits` mean nothing."""
 
     epoch: U64
@@ -296,6 +305,8 @@ class View:
     cause: U16
     text: Text
     census: Census
+    shape: Annotated[int, Limit(0, 2)] = 0
+    parents: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -310,6 +321,14 @@ class FreezeEpoch:
     """Stop all operations of `epoch` and report them."""
 
     epoch: U64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dial:
+    """Make the link to `peer` in `epoch`: it cannot dial you, or the link is tried again. Linked follows, if it can."""
+
+    epoch: U64
+    peer: Id
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -512,6 +531,7 @@ PeerMessage = (
     | Vote
     | Suspect
     | Report
+    | Linked
     | Stalled
     | Started
     | ProbeReply
@@ -525,6 +545,7 @@ MasterMessage = (
     | View
     | CensusUpdate
     | FreezeEpoch
+    | Dial
     | Probe
     | HasStarted
     | VoteResult
@@ -555,9 +576,9 @@ KINDS: dict[int, type] = {
     13: StateFailed,
     14: Withdraw,
     15: StatusRequest,
+    16: Linked,
     64: Refused,
     65: Welcome,
-    66: View,
     67: CensusUpdate,
     68: FreezeEpoch,
     69: Probe,
@@ -569,6 +590,8 @@ KINDS: dict[int, type] = {
     75: StatePlan,
     76: StateAgreed,
     77: StatusAnswer,
+    78: View,
+    79: Dial,
 }
 """The numbers on the wire. A number is never used again for another layout."""
 

@@ -166,8 +166,16 @@ class Bench:
 
     def suspect(self, name: str, other: str, text: str = "reset", reason: Status = Status.PEER_LOST) -> None:
         peer = self.peer(name)
-        outputs = peer.core.engine_suspect(peer.core.epoch, identity(other), int(reason), text, self.now)
-        self.perform(peer, outputs)
+        self.perform(peer, peer.core.engine_suspect(peer.core.epoch, identity(other), int(reason), text, self.now))
+
+    def doubt(self, name: str, other: str) -> None:
+        """The engine of `name` cannot dial `other`."""
+        self.suspect(name, other, "connection refused", Status.TIMEOUT)
+
+    def linked(self, name: str, other: str) -> None:
+        """A link that was doubted or asked for stands, as the engine of `name` sees it."""
+        peer = self.peer(name)
+        self.perform(peer, peer.core.engine_linked(peer.core.epoch, identity(other), self.now))
 
     def clone(self, name: str) -> None:
         """Another process comes under the id of `name`, and says farewell at once. What the router sends to that id
@@ -361,7 +369,8 @@ def _describe_change(change: Change) -> str:
     for view in change.views:
         members = " ".join(title(it) for it in view.members) or "nobody"
         commits = "".join(f", commits ({it.tag}, {it.sequence})" for it in view.commits)
-        parts.append(f"group {view.group} epoch {view.epoch}: {members}{commits}")
+        avoided = ", avoids " + _value(view.avoided) if view.avoided else ""
+        parts.append(f"group {view.group} epoch {view.epoch}: {members}{commits}{avoided}")
     if change.answers:
         parts.append("answers " + " ".join(title(it.peer) for it in change.answers))
     return "Change " + "; ".join(parts)

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from pccl.errors import Status
 from pccl.messages import Census, CensusUpdate, FreezeEpoch, View, clip
+from pccl.protocol.links import Links
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
-from pccl.protocol.suspicion import LinkFaults, Suspicions
-from pccl.protocol.topology import ring_order
+from pccl.protocol.suspicion import Suspicions
+from pccl.protocol.topology import Arrangement, Shape, arrange
 from pccl.protocol.types import Admission, Answer, Change, Event, GroupView, PeerId
 from pccl.protocol.verdict import commits
 
@@ -24,7 +25,7 @@ from pccl.protocol.verdict import commits
 class Epochs:
     """The part of the master that owns views."""
 
-    def __init__(self, roster: Roster, suspicions: Suspicions, links: LinkFaults) -> None:
+    def __init__(self, roster: Roster, suspicions: Suspicions, links: Links) -> None:
         self._roster, self._suspicions, self._links = roster, suspicions, links
 
     def gather(self, group: Group, now: int, reporter: PeerId = b"") -> Gathering:
@@ -91,23 +92,55 @@ class Epochs:
         survivors = group.members if group else []
         members = [*survivors, *(it.id for it in newcomers)]
         admitted = tuple(range(len(survivors), len(members)))
-        ring = self.ring(members, now, newcomers)
+        self._links.offer(members, now)
+        arranged = self.arrangement(members, now, newcomers)
+        ranks = {peer: rank for rank, peer in enumerate(members)}
+        avoided = tuple(sorted(_ranks(pair, ranks) for pair in self._links.avoided(members)))
+        links = (int(arranged.shape), arranged.parents, avoided)
         if group is None or group.gathering is None:
-            return GroupView(epoch, 0, number, tuple(members), ring, admitted, (), Status.OK, "the group begins")
+            text = "the group begins"
+            return GroupView(epoch, 0, number, tuple(members), arranged.ring, admitted, (), Status.OK, text, *links)
         status, text = cause_of(group)
         decided = commits([group.gathering.reports[peer].lines for peer in survivors])
-        return GroupView(epoch, group.epoch, number, tuple(members), ring, admitted, decided, status, clip(text))
+        return GroupView(
+            epoch,
+            group.epoch,
+            number,
+            tuple(members),
+            arranged.ring,
+            admitted,
+            decided,
+            status,
+            clip(text),
+            *links,
+        )
 
-    def ring(self, members: Sequence[PeerId], now: int, newcomers: Sequence[Admission] = ()) -> tuple[int, ...]:
-        """The ring for `members`, some of whom may be `newcomers` that the journal does not have yet."""
+    def arrangement(self, members: Sequence[PeerId], now: int, newcomers: Sequence[Admission] = ()) -> Arrangement:
+        """What the next view of `members` has, with links that have healed; some of them may be `newcomers` that the
+        journal does not have yet."""
         fresh = {it.id: it for it in newcomers}
         known = self._roster.past.admissions
         placed = [(fresh.get(peer) or known[peer]).member.host_id for peer in members]
         ranks = {peer: rank for rank, peer in enumerate(members)}
-        broken = [
-            (ranks[one], ranks[other]) for one, other in self._links.broken(now) if one in ranks and other in ranks
-        ]
-        return ring_order(placed, broken)
+        avoided = [_ranks(pair, ranks) for pair in self._links.avoided(members, offering=True)]
+        shaky = [_ranks(pair, ranks) for pair in self._links.shaky(members, now)]
+        return arrange(placed, avoided, shaky)
+
+    def would_change(self, group: Group, now: int) -> bool:
+        """Whether a next view of the same members would be arranged in another way."""
+        return self.arrangement(group.members, now) != self.present(group)
+
+    def has_healed(self, group: Group) -> bool:
+        """Whether a link that the group avoids stands again."""
+        return self._links.avoided(group.members) != self._links.avoided(group.members, offering=True)
+
+    def unreachable(self, peer: PeerId) -> tuple[PeerId, ...]:
+        """Those to whom `peer` has no link that stands."""
+        return self._links.unreachable(peer)
+
+    def present(self, group: Group) -> Arrangement:
+        """That of the current view."""
+        return Arrangement(Shape(group.view.shape), group.view.ring, group.view.parents)
 
     def end_group(self, number: int) -> None:
         """The last member is gone. What its shared state remembers stays, for whoever founds the group again."""
@@ -132,6 +165,8 @@ class Epochs:
             view.cause,
             view.text,
             self._roster.census,
+            view.shape,
+            view.parents,
         )
 
     def _tell_census(self, before: Census, changed: Sequence[int]) -> None:
@@ -144,3 +179,8 @@ class Epochs:
             if number not in changed:
                 for peer in group.members:
                     self._roster.send(peer, update)
+
+
+def _ranks(pair: tuple[PeerId, PeerId], ranks: dict[PeerId, int]) -> tuple[int, int]:
+    low, high = sorted((ranks[pair[0]], ranks[pair[1]]))
+    return low, high

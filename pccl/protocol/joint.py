@@ -302,10 +302,10 @@ class JointCalls:
         resolution.admitting = [it for it in resolution.admitting if it in pending and it not in resolution.nonces]
         resolution.nonces = {}
         if resolution.kind is VoteKind.OPTIMIZE_TOPOLOGY:
-            changing = [it for it, group in groups.items() if self._epochs.ring(group.members, now) != group.view.ring]
+            changing = [it for it, group in groups.items() if self._epochs.would_change(group, now)]
         else:
             wanted = {pending[peer].group: True for peer in resolution.admitting}
-            changing = [number for number in groups if number in wanted]
+            changing = [it for it, group in groups.items() if it in wanted or self._epochs.has_healed(group)]
         if not changing and not resolution.admitting:
             self._resolution = None
             self._answer_run(False)
@@ -355,7 +355,9 @@ class JointCalls:
 
     def _begin_sync(self, number: int, group: Group, now: int) -> None:
         votes = sorted(self._votes.group_votes(number), key=lambda vote: group.rank(vote.peer))
-        ballots = [Ballot(vote.peer, group.rank(vote.peer), vote.call, vote.body) for vote in votes]
+        ballots = [
+            Ballot(it.peer, group.rank(it.peer), it.call, it.body, self._epochs.unreachable(it.peer)) for it in votes
+        ]
         group.sync = self._sync_factory(self._draw(), number, ballots, self._roster.past.memories.get(number, b""))
         self._sync_step(group, group.sync.begin(now))
 

@@ -20,7 +20,7 @@ from pccl.errors import ProtocolError
 from pccl.messages import Member, OperationName
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 _HEAD = struct.Struct("<II")
 _SETTINGS, _CHANGE, _MEMORY = 1, 2, 3
@@ -135,6 +135,9 @@ def _pack(record: Record) -> list[Any]:
             [(name.tag, name.sequence) for name in it.commits],
             it.cause,
             it.text,
+            it.shape,
+            it.parents,
+            it.avoided,
         ]
         for it in record.views
     ]
@@ -177,8 +180,24 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any]) 
                 tuple(OperationName(tag, sequence) for tag, sequence in commits),
                 cause,
                 text,
+                shape,
+                tuple(parents),
+                tuple((low, high) for low, high in avoided),
             )
-            for epoch, previous, group, members, ring, admitted, commits, cause, text in views
+            for (
+                epoch,
+                previous,
+                group,
+                members,
+                ring,
+                admitted,
+                commits,
+                cause,
+                text,
+                shape,
+                parents,
+                avoided,
+            ) in views
         ),
         tuple(Answer(*answer) for answer in answers),
     )

@@ -30,12 +30,14 @@ from pccl.messages import (
     PROTOCOL_VERSION,
     STATE_MESSAGES,
     Census,
+    Dial,
     ExpelledNotice,
     FreezeEpoch,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Leave,
+    Linked,
     Member,
     Message,
     OtherVersion,
@@ -59,9 +61,11 @@ from pccl.protocol import journal
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.lateness import Lateness
+from pccl.protocol.links import Links, between
 from pccl.protocol.roster import LEGAL, Group, Peer, Phase, Roster
 from pccl.protocol.status import StatusDesk
-from pccl.protocol.suspicion import Accusation, LinkFaults, Suspicions
+from pccl.protocol.suspicion import Accusation, Suspicions
+from pccl.protocol.topology import Shape
 from pccl.protocol.types import (
     Event,
     Limits,
@@ -88,7 +92,7 @@ class MasterProtocol:
         self._limits = limits or Limits()
         self._roster = Roster(past or Past())
         self._suspicions = Suspicions(self._limits)
-        self._links = LinkFaults(self._limits)
+        self._links = Links(self._limits)
         self._epochs = Epochs(self._roster, self._suspicions, self._links)
         self._joint = JointCalls(
             self._roster, self._epochs, draw, sync, self._fault, probe_limit_ms=self._limits.heartbeat_ms
@@ -109,6 +113,7 @@ class MasterProtocol:
             Withdraw: self._withdraw,
             Suspect: self._suspect,
             Report: self._report,
+            Linked: self._linked,
             Stalled: self._stalled,
             Started: self._joint.started,
             ProbeReply: self._probe_reply,
@@ -139,6 +144,7 @@ class MasterProtocol:
             )
         for number, view in self._roster.past.views.items():
             self._roster.groups[number] = Group(view, list(view.members))
+            self._links.remember([(view.members[low], view.members[high]) for low, high in view.avoided], now)
         self._roster.accepted = len(self._roster.peers)
         if self._roster.accepted:
             self._roster.notify(
@@ -205,6 +211,9 @@ class MasterProtocol:
                     self._roster.send(entry.id, Probe(0))
         for suspect, nonce in self._suspicions.due(now):
             self._roster.send(suspect, Probe(nonce))
+        for one, other in self._links.trials(now):
+            self._dial(one, other)
+            self._dial(other, one)
         if (until := self._joint.deadline()) is not None and now >= until:
             self._roster.dirty = True
         return self._settle(now)
@@ -212,7 +221,13 @@ class MasterProtocol:
     def deadline(self) -> int | None:
         """When `timed_out` wants to be called next; earlier calls do no harm."""
         tick = self._last_tick + self._tick_ms
-        times = [tick, self._sweep_at, self._suspicions.deadline(), self._joint.deadline()]
+        times = [
+            tick,
+            self._sweep_at,
+            self._suspicions.deadline(),
+            self._joint.deadline(),
+            self._links.deadline(),
+        ]
         return min(time for time in times if time is not None)
 
     def explain(self) -> str:
@@ -234,6 +249,10 @@ class MasterProtocol:
         peers = self._roster.peers.values()
         lines += [f"probing {it.name}" for it in peers if self._suspicions.suspected(it.id)]
         lines += [f"{it.name} has not come back" for it in peers if it.returning]
+        for number, group in self._roster.groups.items():
+            avoided = ", ".join(f"{low}-{high}" for low, high in group.view.avoided)
+            if avoided:
+                lines.append(f"group {number}: no link between ranks {avoided}: {Shape(group.view.shape).name} instead")
         return "\n".join(lines)
 
     def snapshot(self) -> list[Record]:
@@ -382,7 +401,8 @@ class MasterProtocol:
         if entry is None or entry.group != accuser.group or entry.phase is not Phase.ACCEPTED or entry is accuser:
             return
         text = f"rank {group.rank(accuser.id)} reports: {message.text}"
-        accusation = Accusation(accuser.id, message.epoch, text, link=message.reason == Status.PEER_LOST)
+        doubt = isinstance(message, Suspect) and message.reason == Status.TIMEOUT
+        accusation = Accusation(accuser.id, message.epoch, text, message.reason == Status.PEER_LOST, doubt)
         nonce = self._draw() | 1
         if not self._suspicions.accuse(suspect, accusation, nonce, now):
             return
@@ -402,23 +422,43 @@ class MasterProtocol:
                 continue
             if accusation.link:
                 self._link_broke(group, accuser, entry, accusation.text, now)
+            elif accusation.doubt:
+                self._links.doubted(accuser.id, entry.id, now)
+                self._dial(entry.id, accuser.id)
             elif group.gathering is not None:
                 call = self._joint.waits_in(entry, now)
                 line = f"rank {group.rank(entry.id)} lives: it answers the master"
                 group.gathering.alive.append(f"{line} and waits in {call}" if call else line)
 
+    def _dial(self, one: PeerId, other: PeerId) -> None:
+        """`one` makes the link to `other` from its side."""
+        entry = self._roster.peers.get(one)
+        if entry is not None and entry.known and entry.phase is Phase.ACCEPTED:
+            self._roster.send(one, Dial(self._roster.groups[entry.group].epoch, other))
+
+    def _linked(self, entry: Peer, message: Linked, now: int) -> None:
+        self._links.stands(entry.id, message.peer)
+
     def _link_broke(self, group: Group, one: Peer, other: Peer, text: str, now: int) -> None:
-        """Both ends live. The members stay and the epoch is made anew; but a link that breaks again and again would
-        stop the group for good, so the end with more broken links (else the higher rank) has to go."""
+        """Both ends live, so the members stay. Where operations may need the link, the epoch is made anew."""
         low, high = sorted((group.rank(one.id), group.rank(other.id)))
+        self._links.failed(one.id, other.id, group.epoch, now)
+        if group.gathering is None and not self._epochs.present(group).joins(low, high):
+            return
         line = f"the link between rank {low} and rank {high} broke ({text})"
         links = self._epochs.gather(group, now).links
         if (low, high) not in links:
             links[low, high] = line
             self._roster.notify(Event.LINK, line, epoch=group.epoch)
-        if self._links.note(one.id, other.id, group.epoch, now):
-            worst = max((one, other), key=lambda it: (self._links.degree(it.id, now), group.rank(it.id)))
-            self._lose(worst, Event.EXPELLED, f"was expelled: {line}, {self._limits.link_failures} times", now)
+
+    def _expel_cut_off(self, group: Group, now: int) -> None:
+        """Before a next view: nobody can work with members to whom no way leads."""
+        gone = self._links.cut_off(group.members, now)
+        ranks = {peer: group.rank(peer) for peer in group.members}
+        links = between(self._links.avoided(group.members), gone, ranks)
+        for peer in gone:
+            text = f"was expelled: no way leads to it, the links between ranks {links} are dead"
+            self._lose(self._roster.peers[peer], Event.EXPELLED, text, now)
 
     def _lose(self, entry: Peer, event: Event, text: str, now: int) -> None:
         """An accepted peer is a member no more: the others go on without it."""
@@ -517,6 +557,8 @@ class MasterProtocol:
         roster = self._roster
         while roster.dirty:
             roster.dirty = False
+            for group in [it for it in roster.groups.values() if self._epochs.gathered(it)]:
+                self._expel_cut_off(group, now)
             self._joint.settle(now)
             if not roster.accepted and roster.pending:
                 self._epochs.change([], list(roster.pending), [], now)

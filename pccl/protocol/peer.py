@@ -14,7 +14,7 @@ Life of the shell, in order:
 2. Welcome arrives: OpenDataPlane(run_secret). The shell creates the engine and calls `opened(...)`: Tell(Register).
 3. Accepted: Install(view), then Resolve(CONNECT_CALL). A refusal is Reject(CONNECT_CALL, ...) and Halt.
 4. Engine events: FROZEN -> `engine_frozen` (with pccl_engine_report), SUSPECT -> `engine_suspect`,
-   STALLED -> `engine_stalled`. DONE is the shell's alone.
+   STALLED -> `engine_stalled`, LINKED -> `engine_linked`. DONE is the shell's alone.
 5. `vote(...)` per joint call; its end is Resolve or Reject with the same call number. `abandon(...)` if its caller is
    gone: then neither comes.
 6. The socket's monitor: `disconnected`, `reconnected` (say the second and later connections). One timer: `deadline`.
@@ -35,6 +35,7 @@ from pccl.messages import (
     STATE_MESSAGES,
     Census,
     CensusUpdate,
+    Dial,
     ExpelledNotice,
     FreezeEpoch,
     HasStarted,
@@ -42,6 +43,7 @@ from pccl.messages import (
     HeartbeatReply,
     Hello,
     Leave,
+    Linked,
     Message,
     OperationName,
     Probe,
@@ -62,10 +64,12 @@ from pccl.messages import (
     clip,
 )
 from pccl.protocol.open_call import OpenCall
+from pccl.protocol.topology import is_arranged
 from pccl.protocol.types import (
     CALL_NAMES,
     CONNECT_CALL,
     Ask,
+    DialPeer,
     Event,
     Freeze,
     Halt,
@@ -99,7 +103,7 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
     Phase.NEW: (),
     # Freeze and question may reach a newcomer whose first view was lost with a connection.
     Phase.JOINING: (*_ALWAYS, View, FreezeEpoch, HasStarted),
-    Phase.MEMBER: (*_ALWAYS, View, FreezeEpoch, HasStarted, VoteResult, *STATE_MESSAGES),
+    Phase.MEMBER: (*_ALWAYS, View, FreezeEpoch, HasStarted, Dial, VoteResult, *STATE_MESSAGES),
     Phase.HALTED: (),
 }
 """Legal (phase, message) pairs. Any other is the master's protocol error; a member then leaves."""
@@ -153,6 +157,7 @@ class PeerProtocol:
             View: self._on_view,
             CensusUpdate: self._on_census,
             FreezeEpoch: self._on_freeze,
+            Dial: self._on_dial,
             Probe: self._on_probe,
             HasStarted: self._on_has_started,
             VoteResult: self._on_vote_result,
@@ -255,6 +260,15 @@ class PeerProtocol:
             return []  # but a link that was only doubted may break afterwards
         self._suspects[peer] = Suspect(epoch, peer, reason, clip(text))
         return [Tell(self._suspects[peer])]
+
+    def engine_linked(self, epoch: int, peer: PeerId, now: int) -> list[PeerOutput]:
+        """PCCL_EVENT_LINKED."""
+        if self._phase is not Phase.MEMBER or epoch != self.epoch:
+            return []
+        told = self._suspects.get(peer)
+        if told is not None and told.reason == Status.TIMEOUT:
+            del self._suspects[peer]
+        return [Tell(Linked(epoch, peer))]
 
     def engine_stalled(
         self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int, absent: bool = False
@@ -415,8 +429,9 @@ class PeerProtocol:
         if view.epoch <= self.epoch:
             return []
         rank = next((rank for rank, member in enumerate(view.members) if member.id == self.peer), -1)
-        if rank < 0 or sorted(view.ring) != list(range(len(view.members))):
-            return self._master_fault(f"the view of epoch {view.epoch} has no place for this peer, or no ring", now)
+        if rank < 0 or not is_arranged(view.shape, view.ring, view.parents, len(view.members)):
+            text = f"the view of epoch {view.epoch} has no place for this peer, or no ring, or no tree"
+            return self._master_fault(text, now)
         first = self._view is None
         if first != (rank in view.admitted) or (not first and view.previous != self.epoch):
             return self._master_fault(f"epoch {view.epoch} follows {view.previous}, here is {self.epoch}", now)
@@ -439,6 +454,9 @@ class PeerProtocol:
         if message.epoch != self.epoch:
             return []  # it overtook a view that was lost with a connection; both come again after the next Hello
         return [Freeze(self.epoch)] if self._report is None else [Tell(self._report)]
+
+    def _on_dial(self, message: Dial, now: int) -> list[PeerOutput]:
+        return [DialPeer(message.epoch, message.peer)] if message.epoch == self.epoch else []
 
     def _on_probe(self, message: Probe, now: int) -> list[PeerOutput]:
         return [Tell(ProbeReply(message.nonce))]

@@ -20,6 +20,7 @@ from pccl.messages import (
     Heartbeat,
     Hello,
     Leave,
+    Linked,
     Member,
     Message,
     OperationName,
@@ -65,7 +66,7 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
     Phase.UNKNOWN: (Hello,),
     Phase.GREETED: _BEFORE_ACCEPTANCE,
     Phase.PENDING: _BEFORE_ACCEPTANCE,
-    Phase.ACCEPTED: (*_BEFORE_ACCEPTANCE, Vote, Suspect, Report, Stalled, Started, *STATE_MESSAGES),
+    Phase.ACCEPTED: (*_BEFORE_ACCEPTANCE, Vote, Suspect, Report, Linked, Stalled, Started, *STATE_MESSAGES),
 }
 """Legal (phase, message) pairs. Any other is the peer's protocol error, and it is dropped."""
 

@@ -25,8 +25,9 @@ from pccl.messages import (
 )
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.lateness import Lateness
+from pccl.protocol.links import Links
 from pccl.protocol.roster import Group, Peer, Roster
-from pccl.protocol.suspicion import LinkFaults, Suspicions
+from pccl.protocol.suspicion import Suspicions
 from pccl.protocol.types import Limits
 
 EVERY_MS = 250
@@ -41,7 +42,7 @@ class StatusDesk:
         roster: Roster,
         joint: JointCalls,
         suspicions: Suspicions,
-        links: LinkFaults,
+        links: Links,
         lateness: Lateness,
         limits: Limits,
     ) -> None:
@@ -99,8 +100,7 @@ class StatusDesk:
         )
 
     def _broken(self, group: Group, now: int) -> list[int]:
-        members = dict.fromkeys(group.members)
-        pairs = [pair for pair in self._links.broken(now) if pair[0] in members and pair[1] in members]
+        pairs = [*self._links.avoided(group.members), *self._links.shaky(group.members, now)]
         return [group.rank(end) for pair in pairs for end in pair]
 
     def _member(self, group: Group, peer: Peer, stalls: list[StatusStall], now: int) -> StatusMember:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Accusations between peers, and what is known of their links.
+"""Accusations between peers.
 
-What for: it decides when a suspect has to be probed, when an answer clears it, and which links broke too often. Must
-not know: groups' views, votes, messages.
+What for: it decides when a suspect has to be probed, and when an answer clears it. Must not know: groups' views, votes,
+messages, what a cleared suspicion says of a link.
 
 The one idea: only an answer to a probe that was sent *after* the accusation proves that the suspect was alive after it.
 A report, however late it arrives, may have been sent before.
@@ -17,12 +17,14 @@ from pccl.protocol.types import Limits, PeerId
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """`accuser` says in `epoch` that it cannot reach the suspect. `link`: a broken link, not a mere timeout."""
+    """`accuser` says in `epoch` that it cannot reach the suspect. `link`: a broken link, not a mere timeout. `doubt`:
+    it cannot dial the suspect, which may be able to dial it."""
 
     accuser: PeerId
     epoch: int
     text: str
     link: bool
+    doubt: bool = False
 
 
 @dataclass(slots=True)
@@ -86,33 +88,3 @@ class Suspicions:
 
     def deadline(self) -> int | None:
         return min((case.next_probe for case in self._cases.values()), default=None)
-
-
-class LinkFaults:
-    """Broken links between living peers, within a sliding window of time."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._faults: dict[tuple[PeerId, PeerId], dict[int, int]] = {}  # pair -> epoch -> when it broke in it
-
-    def note(self, one: PeerId, other: PeerId, epoch: int, now: int) -> bool:
-        """Counts a fault, once per epoch, since both ends report it. True if the link has now broken too often for both
-        of them to stay."""
-        pair = (one, other) if one < other else (other, one)
-        recent = {it: at for it, at in self._faults.get(pair, {}).items() if at > now - self._limits.link_window_ms}
-        recent.setdefault(epoch, now)
-        self._faults[pair] = recent
-        return len(recent) >= self._limits.link_failures
-
-    def broken(self, now: int) -> list[tuple[PeerId, PeerId]]:
-        """Pairs with a fault within the window."""
-        begin = now - self._limits.link_window_ms
-        self._faults = {pair: times for pair, times in self._faults.items() if max(times.values()) > begin}
-        return list(self._faults)
-
-    def degree(self, peer: PeerId, now: int) -> int:
-        """How many different links of `peer` broke within the window."""
-        return sum(peer in pair for pair in self.broken(now))
-
-    def drop(self, peer: PeerId) -> None:
-        self._faults = {pair: times for pair, times in self._faults.items() if peer not in pair}

@@ -47,8 +47,9 @@ class Limits:
 
     `heartbeat_ms`: how often peers say that they live; also how long a newcomer may take to answer before admission.
     `heartbeat_limit_ms`: a silent peer is lost. `probe_ms`: a suspect is probed again. `report_limit_ms`: a member that
-    has not reported its frozen operations has to go. `link_failures` (a count) within `link_window_ms`: a link is given
-    up, and with it one of its ends.
+    has not reported its frozen operations has to go. `link_failures` (a count) in a row, each within `link_window_ms`
+    of the one before: a link is given up, and with it whoever has no other way to the rest. `link_retry_ms`: how long
+    an avoided link is left alone before it is dialled for a trial; it doubles.
     """
 
     heartbeat_ms: int = 1_000
@@ -57,12 +58,15 @@ class Limits:
     report_limit_ms: int = 10_000
     link_failures: int = 3
     link_window_ms: int = 60_000
+    link_retry_ms: int = 30_000
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms < self.heartbeat_limit_ms:
             raise ValueError("heartbeat_ms must be positive and smaller than heartbeat_limit_ms")
-        if self.probe_ms <= 0 or self.report_limit_ms < self.heartbeat_limit_ms or self.link_failures < 1:
-            raise ValueError("probe_ms and link_failures must be positive, report_limit_ms at least heartbeat_limit_ms")
+        if min(self.probe_ms, self.link_failures, self.link_retry_ms) < 1:
+            raise ValueError("probe_ms, link_failures and link_retry_ms must be positive")
+        if self.report_limit_ms < self.heartbeat_limit_ms:
+            raise ValueError("report_limit_ms must be at least heartbeat_limit_ms")
 
 
 class Event(str, Enum):
@@ -128,7 +132,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group's new epoch. `members` empty: the group has ended."""
+    """One group's new epoch. `members` empty: the group has ended. `shape` and `parents` as in topology.Arrangement;
+    `avoided` are the pairs of ranks whose links are not to be used."""
 
     epoch: int
     previous: int
@@ -139,6 +144,9 @@ class GroupView:
     commits: tuple[OperationName, ...]
     cause: int
     text: str
+    shape: int = 0
+    parents: tuple[int, ...] = ()
+    avoided: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +231,9 @@ class OpenDataPlane:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """pccl_engine_install. `view.members`, `view.ring`, `view.cause`, `view.text`, and `rank` and `commits` from here
-    (a member that is new in this view gets no commits). If it fails, call `install_failed`."""
+    """pccl_engine_install. `view.members`, `view.ring`, `view.shape`, `view.parents`, `view.cause`, `view.text`, and
+    `rank` and `commits` from here (a member that is new in this view gets no commits). If it fails, call
+    `install_failed`."""
 
     view: View
     rank: int
@@ -236,6 +245,14 @@ class Freeze:
     """pccl_engine_freeze(epoch). PCCL_EVENT_FROZEN follows; the shell then calls `engine_frozen` with the report."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DialPeer:
+    """pccl_engine_dial(epoch, peer). Once the link stands, PCCL_EVENT_LINKED follows: call `engine_linked`."""
+
+    epoch: int
+    peer: PeerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +303,20 @@ class StateOutput:
 
 CONNECT_CALL = 0
 
-PeerOutput = Tell | OpenDataPlane | Install | Freeze | Halt | Ask | Resolve | Reject | Reconnect | Notify | StateOutput
+PeerOutput = (
+    Tell
+    | OpenDataPlane
+    | Install
+    | Freeze
+    | DialPeer
+    | Halt
+    | Ask
+    | Resolve
+    | Reject
+    | Reconnect
+    | Notify
+    | StateOutput
+)
 
 
 # ---------------------------------------------------------------------------------------------- shared state seam
@@ -294,12 +324,14 @@ PeerOutput = Tell | OpenDataPlane | Install | Freeze | Halt | Ask | Resolve | Re
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """One open vote of one peer, as the shared state gets it. `rank` is the voter's rank at completion."""
+    """One open vote of one peer, as the shared state gets it. `rank` is the voter's rank at completion; `unreachable`
+    are peers to which it has no link that stands."""
 
     peer: PeerId
     rank: int
     call: int
     body: bytes
+    unreachable: tuple[PeerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +393,7 @@ __all__ = [
     "Ballot",
     "Census",
     "Change",
+    "DialPeer",
     "Drop",
     "Event",
     "Freeze",

@@ -7,6 +7,9 @@ what an operation is good for.
 The one idea: an operation is reduced to what the commit protocol sees of it. Its data phase ends when all needed
 members' frames are here; then a dissemination barrier runs; whoever completes it returns success. A deferred operation
 returns after its data phase, and the commit of its step is an operation that has only the barrier.
+
+Where the view's shape leaves links out, frames of members that are not joined are passed on by those between them, each
+frame once, and the barrier is a word of each member to all.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
+from pccl.protocol.topology import Arrangement, Shape
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class Operation:
     settles: int = 0
     round: int = 0
     heard: dict[PeerId, bool] = field(default_factory=dict)
-    bars: dict[int, bool] = field(default_factory=dict)
+    bars: dict[int | PeerId, bool] = field(default_factory=dict)
     progress_at: float = 0.0
 
     @property
@@ -80,6 +84,7 @@ class Engine:
         self.peer = peer
         self.epoch = 0
         self.members: tuple[PeerId, ...] = ()
+        self.joined: tuple[PeerId, ...] = ()
         self.frozen = False
         self.halted: Status | None = None
         self._node, self._transmit, self._event, self._witness = node, transmit, event, witness
@@ -95,6 +100,8 @@ class Engine:
         self._unseen: dict[tuple[int, bool, int], bool] = {}
         self._step_open = self._step_broken = False
         self._deferred = 0
+        self._full = True
+        self._passed_on: dict[tuple[Any, ...], bool] = {}
 
     # ------------------------------------------------------------------------------------------ user
 
@@ -134,7 +141,7 @@ class Engine:
             self._step_open = True
             self._deferred += 1
         if not operation.commit:
-            self._tell_members("data", self.epoch, name, operation.key)
+            self._tell_members("data", self.epoch, name, operation.key, self.peer)
         for source, frame in self._unread.pop(name, []):
             self._frame(source, frame)
         self._step(operation)
@@ -180,8 +187,19 @@ class Engine:
             self._early.setdefault(epoch, []).append((source, frame))
         elif frame[0] == "abort":
             self.stop(frame[2], Status.ABORTED, "another member stopped")
-        elif not self.frozen:
+        elif not self.frozen and self._is_news(source, frame):
             self._frame(source, frame)
+
+    def _is_news(self, source: PeerId, frame: tuple[Any, ...]) -> bool:
+        """Whether a frame comes for the first time; if others hear it only through us, they do."""
+        if self._full:
+            return True
+        news = frame not in self._passed_on
+        self._passed_on[frame] = True
+        for member in self.joined if news else ():
+            if member != source:
+                self._transmit(member, frame)
+        return news
 
     def _accepts_stale(self) -> bool:
         """Never (G9); a mutant in the tests does."""
@@ -201,7 +219,7 @@ class Engine:
             return
         operation.progress_at = self._node.clock.now
         if kind == "data":
-            operation.heard[source] = True
+            operation.heard[frame[4]] = True
         else:
             operation.bars[frame[4]] = True
         self._step(operation)
@@ -244,12 +262,16 @@ class Engine:
                 self._step(operation)
 
     def _barrier_done(self, operation: Operation) -> bool:
+        if not self._full:
+            return all(peer in operation.bars or peer == self.peer for peer in self.members)
         return 1 << operation.round >= len(self.members)
 
     def _bar(self, operation: Operation) -> None:
         size, rank = len(self.members), self.members.index(self.peer)
-        if 1 << operation.round < size:
-            name = (operation.tag, operation.sequence)
+        name = (operation.tag, operation.sequence)
+        if not self._full:
+            self._tell_members("bar", self.epoch, name, operation.key, self.peer)
+        elif 1 << operation.round < size:
             target = self.members[(rank + (1 << operation.round)) % size]
             self._transmit(target, ("bar", self.epoch, name, operation.key, operation.round))
 
@@ -291,7 +313,7 @@ class Engine:
         """The link to `peer` is gone. What is sent to it from now on goes over a fresh one."""
         if peer not in self.members or self.halted is not None or self.frozen:
             return
-        if self._open():
+        if self._open() and peer in self.joined:
             self.stop(peer, Status.PEER_LOST, text)
         else:
             self._event("suspect", self.epoch, peer, int(Status.PEER_LOST), text)
@@ -301,6 +323,11 @@ class Engine:
         if peer in self.members and self.halted is None and peer not in self._doubts:
             self._doubts[peer] = True
             self._event("suspect", self.epoch, peer, int(Status.TIMEOUT), text)
+
+    def link_stands(self, peer: PeerId, epoch: int) -> None:
+        """The link to `peer`, which somebody asked for in `epoch` or which was doubted, is there."""
+        if peer in self.members and self.halted is None and epoch == self.epoch:
+            self._event("linked", self.epoch, peer)
 
     def freeze(self, epoch: int) -> None:
         if epoch == self.epoch:
@@ -315,9 +342,9 @@ class Engine:
         self._event("frozen", self.epoch, suspect, int(reason), text)
 
     def _tell_members(self, *frame: Any) -> None:
-        for member in self.members:
-            if member != self.peer:
-                self._transmit(member, frame)
+        self._passed_on[frame] = True
+        for member in self.joined:
+            self._transmit(member, frame)
 
     def report(self) -> list[ReportLine]:
         lines: list[ReportLine] = []
@@ -339,10 +366,13 @@ class Engine:
     def install(self, view: View, commits: Sequence[OperationName]) -> None:
         """Settles the epoch before and begins the new one."""
         self._settle({(name.tag, name.sequence): True for name in commits}, Status(view.cause or Status.PEER_LOST))
-        for table in (self._operations, self._next, self._below, self._unread, self._doubts):
+        for table in (self._operations, self._next, self._below, self._unread, self._doubts, self._passed_on):
             table.clear()
         self.epoch, self.frozen = view.epoch, False
         self.members = tuple(member.id for member in view.members)
+        arranged, own = Arrangement(Shape(view.shape), view.ring, view.parents), self.members.index(self.peer)
+        self.joined = tuple(peer for rank, peer in enumerate(self.members) if rank != own and arranged.joins(own, rank))
+        self._full = arranged.shape is Shape.FULL
         waiting, self._waiting = self._waiting, []
         early = [it for epoch, frames in self._early.items() if epoch == self.epoch for it in frames]
         self._early = {epoch: frames for epoch, frames in self._early.items() if epoch > self.epoch}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pccl import messages
 from pccl.messages import PROTOCOL_VERSION, Heartbeat, Hello, Leave
+from pccl.protocol.topology import components
 from pccl.protocol.types import Event
 from tests.sim.links import PeerId
 from tests.sim.master import AFTER, BEFORE, LIMITS, TORN
@@ -85,6 +86,7 @@ class Faults:
         self._world, self._clock = world, world.clock
         self._armed: dict[str, list[Callable[[], None]]] = {}
         self._excused: dict[PeerId, float] = {}
+        self._suspected: dict[PeerId, float] = {}
         self._resets: dict[tuple[PeerId, PeerId], int] = {}
         self._cut_off: dict[PeerId, bool] = {}
         self._over = False
@@ -178,9 +180,21 @@ class Faults:
         until = self._clock.now + duration + GRACE_MS * peer.slowness
         self._excused[peer.id] = max(self._excused.get(peer.id, 0.0), until)
 
-    def excuses(self, peer: SimPeer) -> bool:
-        """Whether a removal of `peer` is in order now."""
-        return self._clock.now < self._excused.get(peer.id, 0.0)
+    def excuses(self, peer: SimPeer, event: Event) -> bool:
+        """Whether a removal of `peer` is in order now. Who lost a link for good may be suspected, and taken for lost if
+        the master does not reach it just then; but it is no reason to expel it, unless it is cut off."""
+        until = self._excused.get(peer.id, 0.0)
+        if event is Event.LOST:
+            until = max(until, self._suspected.get(peer.id, 0.0))
+        return self._clock.now < until or self._is_cut_off(peer)
+
+    def _is_cut_off(self, peer: SimPeer) -> bool:
+        """Whether dead links have left it, and perhaps others, without a way to those who stay."""
+        core, links = self._world.master.core, self._world.links
+        group = core._roster.groups.get(peer.group) if core is not None else None
+        members = [it for it in (group.members if group is not None else []) if it != peer.id] + [peer.id]
+        pairs = [(a, b) for a in range(len(members)) for b in range(a) if links.is_dead(members[a], members[b])]
+        return len(components(len(members), pairs)) > 1
 
     # ------------------------------------------------------------------------------------------ processes
 
@@ -339,12 +353,15 @@ class Faults:
             self._world.links.slow(pair[0].id, pair[1].id, factor)
 
     def _data_dead(self) -> None:
-        """Two members can never reach each other again: the group must not try for ever."""
+        """One member can never dial another again, or neither of them the other: the group must do without."""
         pair = self._pair()
-        if pair is not None:
-            one, other = pair
-            self._excused[one.id] = self._excused[other.id] = float("inf")
-            self._world.links.forbid(one.id, other.id)
+        if pair is None:
+            return
+        one, other = pair
+        for peer in pair:
+            self._suspected[peer.id] = self._clock.now + 2 * GRACE_MS * peer.slowness
+        self._world.links.forbid(one.id, other.id)
+        if self._clock.random.random() < 0.7:
             self._world.links.forbid(other.id, one.id)
 
     # ------------------------------------------------------------------------------------------ both planes

@@ -5,7 +5,8 @@ What for: frames between engines, and everything that a network does to them: a 
 both, a slow link, an address that cannot be dialled. Must not know: epochs, what a frame says, which faults strike.
 
 The one idea: a broken connection is noticed by each end on its own, or when the other end's next connection arrives.
-Until then what an end sends goes nowhere.
+Until then what an end sends goes nowhere. Whoever needs a connection that does not stand dials; who cannot waits for
+the other end to dial, and doubts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class End(Protocol):
     def receive(self, source: PeerId, frame: Frame) -> None: ...
     def link_broke(self, peer: PeerId, text: str) -> None: ...
     def link_doubted(self, peer: PeerId, text: str) -> None: ...
+    def link_stands(self, peer: PeerId, epoch: int) -> None: ...
 
 
 class Links:
@@ -44,6 +46,8 @@ class Links:
         self._slow: dict[Pair, float] = {}
         self._connection: dict[Pair, int] = {}  # by unordered pair: the number of the newest one
         self._seen: dict[Pair, int] = {}  # (who, other): the number of the one that this end uses
+        self._standing: dict[Pair, bool] = {}  # by unordered pair
+        self._held: dict[Pair, list[tuple[int, Frame]]] = {}  # (who, other): what waits for the other end to dial
 
     def attach(self, peer: PeerId, node: Node, end: End) -> None:
         self._nodes[peer] = (node, end)
@@ -52,8 +56,30 @@ class Links:
         if self.is_refused(source, target):
             return
         number = self._number(source, target)
-        if self._seen.get((source, target), 0) == number:
+        if self._seen.get((source, target), 0) != number:
+            return
+        if self._make(source, target):
             self._wire(source, target).send(self._arrive, (source, target, number, frame))
+        else:
+            self._held.setdefault((source, target), []).append((number, frame))
+
+    def dial(self, source: PeerId, target: PeerId, epoch: int) -> None:
+        """`source` was asked to make the link, whatever the other end does."""
+        if not self.is_refused(source, target) and self._make(source, target):
+            self._after(source, REFUSED_MS, self._nodes[source][1].link_stands, target, epoch)
+
+    def _make(self, source: PeerId, target: PeerId) -> bool:
+        """Whether a connection stands, or `source` can make one."""
+        pair = _unordered(source, target)
+        if pair not in self._standing and (source, target) in self._forbidden:
+            self._refuse(source, target)
+            return False
+        self._standing[pair] = True
+        for one, other in (pair, pair[::-1]):
+            for number, frame in self._held.pop((one, other), ()):
+                if number == self._number(one, other) and self._nodes[one][0].alive:
+                    self._wire(one, other).send(self._arrive, (one, other, number, frame))
+        return True
 
     def is_refused(self, source: PeerId, target: PeerId) -> bool:
         """`source` needs the link for something else than frames: whether nobody takes its connection."""
@@ -73,6 +99,7 @@ class Links:
         """The connection between two peers is gone, with a tail of what was under way; both ends notice it some time.
         It is dialled afresh by whoever needs it."""
         number = self._connection[_unordered(one, other)] = self._number(one, other) + 1
+        self._standing.pop(_unordered(one, other), None)
         for source, target in ((one, other), (other, one)):
             if (source, target) in self._wires:
                 self._wires[source, target].cut()
@@ -90,11 +117,10 @@ class Links:
             self._wires[source, target].release()
 
     def forbid(self, dialler: PeerId, target: PeerId) -> None:
-        """`dialler` cannot dial `target` from now on. A pair that is forbidden both ways is dead: no connection stands
-        or comes to stand."""
+        """`dialler` cannot dial `target` from now on, and what stood is gone. A pair that is forbidden both ways is
+        dead: no connection comes to stand."""
         self._forbidden[dialler, target] = True
-        if self.is_dead(dialler, target):
-            self.reset(dialler, target)
+        self.reset(dialler, target)
 
     def is_dead(self, one: PeerId, other: PeerId) -> bool:
         return (one, other) in self._forbidden and (other, one) in self._forbidden
@@ -163,7 +189,8 @@ class Links:
         self._after(source, GIVEN_UP_MS, self._give_up, source, target)
 
     def _give_up(self, source: PeerId, target: PeerId) -> None:
-        if self.is_dead(source, target) or not self._nodes[target][0].alive:
+        if _unordered(source, target) not in self._standing or not self._nodes[target][0].alive:
+            self._held.pop((source, target), None)
             self._nodes[source][1].link_broke(target, "no connection")
 
     def _after(self, peer: PeerId, delay: float, action: Any, *arguments: Any) -> None:

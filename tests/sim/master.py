@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 LIMITS = Limits(
-    heartbeat_ms=150, heartbeat_limit_ms=600, probe_ms=20, report_limit_ms=1_200, link_failures=3, link_window_ms=4_000
+    heartbeat_ms=150,
+    heartbeat_limit_ms=600,
+    probe_ms=20,
+    report_limit_ms=1_200,
+    link_failures=3,
+    link_window_ms=4_000,
+    link_retry_ms=300,
 )
 
 BEFORE, TORN, AFTER = "before", "torn", "after"

@@ -21,6 +21,7 @@ from pccl.protocol.state_peer import PeerStateSync, Transfer
 from pccl.protocol.types import (
     CONNECT_CALL,
     Ask,
+    DialPeer,
     Event,
     Freeze,
     Halt,
@@ -117,6 +118,9 @@ class SimPeer(Node):
             self.engine.install(output.view, output.commits)
         elif isinstance(output, Freeze):
             self.engine.freeze(output.epoch)
+        elif isinstance(output, DialPeer):
+            if output.epoch == self.engine.epoch and output.peer in self.engine.members:
+                self.world.links.dial(self.id, output.peer, output.epoch)
         elif isinstance(output, Ask):
             answer = self.engine.has_started(output.epoch, output.operation)
             return self.core.started_answer(output.epoch, output.operation, answer, self.clock.ms)
@@ -250,6 +254,8 @@ class SimPeer(Node):
                 self._call(self.core.engine_frozen, epoch, suspect, reason, text, self.engine.report())
         elif name == "suspect":
             self._call(self.core.engine_suspect, *arguments)
+        elif name == "linked":
+            self._call(self.core.engine_linked, *arguments)
         else:
             self._call(self.core.engine_stalled, *arguments)
 

@@ -96,7 +96,7 @@ class World:
     def judge_loss(self, loss: Notify) -> None:
         """A member was removed, and not by its own wish."""
         peer = self.peers[loss.peer]
-        if peer.alive and peer.accepted and not self.faults.excuses(peer):
+        if peer.alive and peer.accepted and not self.faults.excuses(peer, loss.event):
             self.checkers.fail(f"a healthy peer was removed: {loss.text}")
 
     def run(self) -> list[str]:

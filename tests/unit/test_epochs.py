@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
-from pccl.protocol.types import GroupView, Install, Limits, Resolve, VoteKind
+from pccl.protocol.topology import Arrangement, Shape
+from pccl.protocol.types import DialPeer, GroupView, Install, Limits, Resolve, VoteKind
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE
 from tests.cores import Bench, identity
 
@@ -172,19 +173,144 @@ def test_the_ring_avoids_a_broken_link_and_returns_when_it_is_forgotten() -> Non
         assert end.flag
 
 
-def test_a_link_that_breaks_in_every_epoch_costs_the_worse_end_its_place() -> None:
+def _break(bench: Bench, one: str, other: str) -> None:
+    """The link between two members breaks under an operation."""
+    bench.frozen(one, other)
+    bench.run()
+
+
+def _arrangement(bench: Bench, name: str) -> Arrangement:
+    view = _view(bench, name)
+    return Arrangement(Shape(view.shape), view.ring, view.parents)
+
+
+def test_a_link_that_breaks_twice_is_not_needed_any_more_and_nobody_has_to_go() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c", "d", "e")
+    _break(bench, "a", "b")
+    assert _view(bench, "c").shape == Shape.FULL
+    _break(bench, "b", "a")
+    assert _view(bench, "c").shape == Shape.RING
+    assert not _arrangement(bench, "c").joins(0, 1)
+    for other in "cd":  # b is left with one link, to e
+        _break(bench, "b", other)
+        _break(bench, "b", other)
+    assert _view(bench, "c").shape == Shape.TREE
+    assert _members(bench, "c") == "abcde"
+    for other in (0, 2, 3):
+        assert not _arrangement(bench, "c").joins(1, other)
+
+
+def test_a_link_that_cannot_be_dialled_is_avoided_at_its_first_break() -> None:
     bench = Bench()
     bench.together("a", "b", "c")
-    for _ in range(2):
-        bench.frozen("a", "b")
+    bench.doubt("a", "b")
+    bench.run()
+    assert DialPeer(_view(bench, "b").epoch, identity("a")) in bench.peer("b").outputs
+    _break(bench, "a", "b")
+    assert _view(bench, "c").shape == Shape.TREE
+    assert _view(bench, "c").ring[0] == 2, "the root has both links"
+
+
+def test_a_link_that_one_side_could_make_is_as_good_as_any() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.doubt("a", "b")
+    bench.run()
+    bench.linked("a", "b")
+    bench.run()
+    epoch = _view(bench, "c").epoch
+    _break(bench, "a", "b")
+    assert (_view(bench, "c").shape, _view(bench, "c").epoch) == (Shape.FULL, epoch + 1)
+
+
+def test_an_avoided_link_is_dialled_again_and_used_once_it_stands() -> None:
+    bench = Bench(Limits(link_retry_ms=1_000))
+    bench.together("a", "b", "c")
+    _break(bench, "a", "b")
+    _break(bench, "a", "b")
+    epoch = _view(bench, "a").epoch
+    bench.wait(7_100)
+    dials = [it for it in bench.peer("a").outputs if isinstance(it, DialPeer)]
+    assert dials == [DialPeer(epoch, identity("b"))] * 3, "after one, three and seven seconds"
+    bench.suspect("a", "b", "no link within 10000 ms")
+    bench.run()
+    assert _view(bench, "a").epoch == epoch, "a trial stops nobody"
+    bench.linked("b", "a")
+    bench.run()
+    assert _view(bench, "a").epoch == epoch, "nor does its success"
+    for name in "abc":
+        bench.vote(name, VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    assert (_view(bench, "a").epoch, _view(bench, "a").shape) == (epoch + 1, Shape.FULL)
+    for name in "abc":
+        bench.vote(name, VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    assert _view(bench, "a").epoch == epoch + 1, "there is nothing left to change"
+
+
+def test_a_link_that_heals_and_breaks_is_offered_less_and_less_often() -> None:
+    bench = Bench(Limits(link_retry_ms=1_000))
+    bench.together("a", "b", "c")
+    pauses: list[int] = []
+    for _ in range(4):
+        _break(bench, "a", "b")
+        _break(bench, "a", "b")
+        begin, dials = bench.now, len(bench.peer("a").outputs)
+        while not any(isinstance(it, DialPeer) for it in bench.peer("a").outputs[dials:]):
+            bench.wait(100)
+        pauses.append(round((bench.now - begin) / 1_000))
+        bench.linked("a", "b")
         bench.run()
-        assert _members(bench, "c") == "abc"
-    bench.frozen("a", "c")
+        for name in "abc":
+            bench.vote(name, VoteKind.OPTIMIZE_TOPOLOGY)
+        bench.run()
+        assert _view(bench, "a").shape == Shape.FULL
+    assert pauses == [1, 4, 16, 64]
+
+
+def test_two_members_without_a_link_part_after_several_tries() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    for _ in range(2):
+        bench.doubt("a", "b")
+        bench.doubt("b", "a")
+        _break(bench, "a", "b")
+        assert _members(bench, "a") == "ab"
+    _break(bench, "a", "b")
+    assert _members(bench, "a") == "a"
+    assert "no way leads to it, the links between ranks 0-1 are dead" in _view(bench, "a").text
+
+
+def test_the_smaller_part_of_a_group_that_falls_apart_has_to_go() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c", "d", "e")
+    for _ in range(3):
+        for one in "ab":
+            for other in "cde":
+                if bench.peer(one).core.view in (None, bench.peer(other).core.view):
+                    _break(bench, one, other)
+    assert _members(bench, "e") == "cde"
+    assert "the links between ranks 0-2, 0-3, 0-4, 1-2, 1-3, 1-4 are dead" in _view(bench, "e").text
+
+
+def test_a_restarted_master_remembers_what_is_avoided() -> None:
+    bench = Bench(Limits(link_retry_ms=1_000))
+    bench.together("a", "b", "c")
+    _break(bench, "a", "b")
+    _break(bench, "a", "b")
+    bench.stop_master()
+    bench.start_master()
+    for name in "abc":
+        bench.reconnect(name)
     bench.run()
-    bench.frozen("b", "a")
+    assert bench.master is not None
+    assert "group 0: no link between ranks 0-1: TREE instead" in bench.master.explain()
+    bench.suspect("b", "c")
     bench.run()
-    assert _members(bench, "c") == "bc"
-    assert "3 times" in _view(bench, "c").text
+    assert not _arrangement(bench, "c").joins(0, 1)
+    bench.wait(1_100)
+    assert any(isinstance(it, DialPeer) for it in bench.peer("b").outputs)
 
 
 def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:

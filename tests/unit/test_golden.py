@@ -48,6 +48,8 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "timeout": lambda bench, name: bench.frozen(name, reason=Status.TIMEOUT, text="no progress for 300000 ms"),
     "stalled": lambda bench, name: bench.stalled(name),
     "started": _started,
+    "doubt": lambda bench, name, other: bench.doubt(name, other),
+    "linked": lambda bench, name, other: bench.linked(name, other),
     "kill": lambda bench, name: bench.kill(name),
     "suspect": lambda bench, name, other, reason="PEER_LOST": bench.suspect(name, other, reason=Status[reason]),
     "told": lambda bench, name, suspect: bench.frozen(name, suspect, Status.ABORTED, "another member stopped"),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Accusations, probes and broken links."""
+"""Accusations and probes."""
 
 from __future__ import annotations
 
-from pccl.protocol.suspicion import Accusation, LinkFaults, Suspicions
+from pccl.protocol.suspicion import Accusation, Suspicions
 from pccl.protocol.types import Limits
 
-LIMITS = Limits(link_failures=3, link_window_ms=1_000)
+LIMITS = Limits()
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 
 
@@ -49,30 +49,3 @@ def test_who_is_gone_neither_accuses_nor_is_suspected() -> None:
     assert cases.any_of([A, C])
     cases.drop(B)
     assert not cases.any_of([A, B, C])
-
-
-def test_a_link_that_breaks_again_and_again_is_told() -> None:
-    links = LinkFaults(LIMITS)
-    assert not links.note(A, B, epoch=1, now=0)
-    assert not links.note(B, A, epoch=1, now=1)
-    assert not links.note(B, A, epoch=2, now=2)
-    assert links.note(A, B, epoch=3, now=3)
-    assert links.degree(A, now=3) == 1
-    assert links.broken(now=3) == [(A, B)]
-
-
-def test_old_faults_are_forgotten() -> None:
-    links = LinkFaults(LIMITS)
-    links.note(A, B, epoch=1, now=0)
-    links.note(A, B, epoch=2, now=900)
-    assert not links.note(A, B, epoch=3, now=1_100)
-    assert links.broken(now=3_000) == []
-
-
-def test_a_peer_that_is_gone_takes_its_links_with_it() -> None:
-    links = LinkFaults(LIMITS)
-    links.note(A, B, epoch=1, now=0)
-    links.note(A, C, epoch=1, now=0)
-    assert links.degree(A, now=1) == 2
-    links.drop(B)
-    assert links.broken(now=1) == [(A, C)]

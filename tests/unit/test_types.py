@@ -17,7 +17,8 @@ from pccl.protocol.types import CALL_NAMES, Limits, VoteKind
         ({"heartbeat_ms": 5_000}, "smaller than heartbeat_limit_ms"),
         ({"probe_ms": 0}, "probe_ms"),
         ({"link_failures": 0}, "link_failures"),
-        ({"report_limit_ms": 4_000}, "report_limit_ms at least heartbeat_limit_ms"),
+        ({"link_retry_ms": 0}, "link_retry_ms"),
+        ({"report_limit_ms": 4_000}, "report_limit_ms must be at least heartbeat_limit_ms"),
     ],
 )
 def test_inconsistent_limits_are_refused(wrong: dict[str, Any], rule: str) -> None:
