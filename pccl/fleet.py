@@ -145,6 +145,8 @@ class Child:
 
     def tell(self, **fields: Any) -> None:
         """Sends it a message. A child that is gone is no error here: `Fleet.next` reports its end."""
+        if self.over:
+            return
         try:
             self.line.send(**fields)
         except (BrokenPipeError, ConnectionResetError):
@@ -207,11 +209,10 @@ class Fleet:
                 message = child.line.take()
                 if message is not None:
                     return child, message
-                if child.line.ended and not child.over:
-                    child.over = True
-                    child.process.wait(EXIT_LIMIT_S)
+                if child.line.ended:
+                    self._forget(child)
                     return child, None
-            open_lines = {child.line.read_fd: child.line for child in self._children if not child.line.ended}
+            open_lines = {child.line.read_fd: child.line for child in self._children}
             readable = select.select(list(open_lines), [], [], max(0.0, deadline - time.monotonic()))[0]
             if not readable:
                 return None
@@ -221,7 +222,7 @@ class Fleet:
     def wait(self, timeout_s: float) -> None:
         """Blocks until all children have ended by themselves; `close` kills the rest. Drops what they still say."""
         deadline = time.monotonic() + timeout_s
-        while not all(child.over for child in self._children):
+        while self._children:
             if self.next(max(0.0, deadline - time.monotonic())) is None:
                 return
 
@@ -230,10 +231,15 @@ class Fleet:
         for child in self._children:
             if child.process.poll() is None:
                 child.kill()
-        for child in self._children:
-            child.process.wait(EXIT_LIMIT_S)
-            child.line.close()
-        self._children.clear()
+        for child in list(self._children):
+            self._forget(child)
+
+    def _forget(self, child: Child) -> None:
+        """It has ended, or will at once: nothing of it is kept, since a fleet may outlive thousands of children."""
+        child.process.wait(EXIT_LIMIT_S)
+        child.over = True
+        child.line.close()
+        self._children.remove(child)
 
 
 def gather(comm: Communicator, peers: int) -> None:

@@ -121,6 +121,7 @@ class Director:
     peers: dict[int, Peer] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     active: list[Trial] = field(default_factory=list)
+    _living: set[int] = field(default_factory=set)
     _next_number: int = 0
     _progress_s: float = 0.0
     _begin_s: float = 0.0
@@ -176,9 +177,8 @@ class Director:
             if exit_code not in expected:
                 self.checkers.add(at_s, "processes", number, f"ended with exit status {exit_code}")
         elif not (self.phase == Phase.ENDING and exit_code == 0):
-            peer.gone = True
             self.checkers.add(at_s, "processes", number, f"ended by itself with exit status {exit_code}")
-        peer.gone = True
+        self._bury(peer)
         peer.status = "left" if exit_code == 0 else "killed"
 
     def begun(self, trial: Trial, at_s: float) -> None:
@@ -209,8 +209,13 @@ class Director:
 
     @property
     def living(self) -> set[int]:
-        """Peers whose processes should be running."""
-        return {peer.number for peer in self.peers.values() if not peer.gone}
+        """Peers whose processes should be running. To be read only."""
+        return self._living
+
+    @property
+    def newest(self) -> int:
+        """The number of the last peer that was started."""
+        return self._next_number - 1
 
     def tick(self, at_s: float) -> list[Action]:
         """What to do now."""
@@ -245,7 +250,8 @@ class Director:
     def explain(self) -> str:
         """What it waits for."""
         where = ", ".join(
-            f"peer {peer.number} ({peer.status}) step {peer.step}" for peer in self.peers.values() if not peer.gone
+            f"peer {number} ({self.peers[number].status}) step {self.peers[number].step}"
+            for number in sorted(self.living)
         )
         return f"{self.phase.value}: {where}"
 
@@ -337,7 +343,7 @@ class Director:
         actions: list[Action] = [Begin(trial)]
         if fault.traits.replaced:
             for number in victims:
-                self.peers[number].gone = True
+                self._bury(self.peers[number])
                 self.peers[number].leaving = fault.kind == "leave"
                 self.peers[number].status = "leaving" if fault.kind == "leave" else "killed"
             if fault.kind != "donor":
@@ -391,7 +397,12 @@ class Director:
         number = self._next_number
         self._next_number += 1
         self.peers[number] = Peer(number, seat)
+        self._living.add(number)
         return Start(number, seat)
+
+    def _bury(self, peer: Peer) -> None:
+        peer.gone = True
+        self._living.discard(peer.number)
 
     def _tell_all(self, do: str, **fields: Any) -> list[Action]:
         return [Tell(number, do, tuple(fields.items())) for number in sorted(self.living)]

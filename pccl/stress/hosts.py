@@ -96,7 +96,10 @@ class Ssh(Host):
 
     def run(self, there: str) -> str:
         """Has a shell command executed there: what it printed. Raises HostsError."""
-        ran = subprocess.run(self._plain(there), capture_output=True, text=True, timeout=SSH_LIMIT_S, check=False)
+        try:
+            ran = subprocess.run(self._plain(there), capture_output=True, text=True, timeout=SSH_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise HostsError(f"{shlex.join(self._plain(there))}: no answer within {SSH_LIMIT_S:.0f} s") from None
         if ran.returncode != 0:
             raise HostsError(f"{shlex.join(self._plain(there))}: {ran.stderr.strip() or ran.returncode}")
         return ran.stdout.strip()

@@ -76,10 +76,8 @@ def choose(console: Console) -> Screen:
 def summary(director: Director, timeline: Timeline) -> str:
     """One line on all."""
     world = timeline.world[-1][1] if timeline.world else 0
-    rates = [rate for _, rate in timeline.rates()[-6:-1]]
-    rate = sum(rates) / len(rates) if rates else 0.0
     return (
-        f"{director.phase.value}: step {timeline.last_step}, {world} members, {rate:.1f} steps/s, "
+        f"{director.phase.value}: step {timeline.last_step}, {world} members, {timeline.recent_rate:.1f} steps/s, "
         f"{len(director.trials)} faults, {len(director.checkers.violations)} violations"
     )
 

@@ -136,6 +136,7 @@ class Supervisor:
         number, now_s = int(child.name.removeprefix("peer-")), self._now()
         if message is None:
             self._timeline.ended(number, now_s)
+            del self._children[number]
             self._links.ended(number)
             self._director.ended(now_s, number, child.exit_code)
             return
@@ -161,7 +162,7 @@ class Supervisor:
             self._offsets_ns[child.name] = min(offset_ns, self._offsets_ns.get(child.name, offset_ns))
         for tensor in message.get("tensors", ()):
             if tensor["members"] is not None:
-                tensor["members"] = values.numbers(tensor["members"], max(self._children))
+                tensor["members"] = values.numbers(tensor["members"], self._director.newest)
 
     def _listen_to_explanations(self) -> None:
         """After a test that went wrong: what everybody waited for."""
@@ -239,7 +240,8 @@ class Supervisor:
             self._master.start()
         elif kind == "stop":
             for number in trial.victims:
-                self._children[number].kill(signal.SIGCONT)
+                if number in self._children:  # or it has ended by itself, which is told elsewhere
+                    self._children[number].kill(signal.SIGCONT)
         elif trial.fault.traits.links:
             self._links.heal(kind, trial.victims)
 

@@ -6,6 +6,7 @@ Must not know: processes, drawing. Times are seconds since the start of the run.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -13,6 +14,8 @@ from statistics import median
 from pccl.stress.trial import Trial
 
 BINS_MAX = 400
+WAITS_KEPT = 10_000
+RECENT_S = 5
 
 
 @dataclass
@@ -25,8 +28,8 @@ class Timeline:
     violations: list[float] = field(default_factory=list)
     last_step: int = 0
     end_s: float = 0.0
-    _step_times: list[float] = field(default_factory=list)
-    _waits_s: list[float] = field(default_factory=list)
+    _per_second: list[int] = field(default_factory=list)
+    _waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=WAITS_KEPT))
 
     def started(self, number: int, at_s: float) -> None:
         """A peer's life begins."""
@@ -42,7 +45,9 @@ class Timeline:
         if step <= self.last_step:
             return
         self.last_step = step
-        self._step_times.append(end_s)
+        missing = int(end_s) + 1 - len(self._per_second)
+        self._per_second += [0] * missing
+        self._per_second[int(end_s)] += 1
         self._waits_s.append(end_s - begin_s)
         if not self.world or self.world[-1][1] != world:
             self.world.append((end_s, world))
@@ -52,15 +57,17 @@ class Timeline:
         """What a step takes, in the middle."""
         return 1e3 * median(self._waits_s) if self._waits_s else 0.0
 
+    @property
+    def recent_rate(self) -> float:
+        """Steps a second, over the last whole seconds."""
+        seconds = self._per_second[-RECENT_S - 1 : -1]
+        return sum(seconds) / len(seconds) if seconds else 0.0
+
     def rates(self) -> list[tuple[float, float]]:
-        """(begin of a bin, steps a second in it), at most BINS_MAX bins of at least a second."""
-        if not self._step_times:
-            return []
-        width = max(1.0, self.end_s / BINS_MAX)
-        counts = [0] * (int(self.end_s / width) + 1)
-        for at_s in self._step_times:
-            counts[int(at_s / width)] += 1
-        return [(index * width, count / width) for index, count in enumerate(counts)]
+        """(begin of a bin, steps a second in it), at most BINS_MAX bins of whole seconds."""
+        width = max(1, -(-len(self._per_second) // BINS_MAX))
+        begins = range(0, len(self._per_second), width)
+        return [(float(begin), sum(self._per_second[begin : begin + width]) / width) for begin in begins]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,16 @@ def test_leaving_the_block_kills_and_closes_everything(tmp_path: Path) -> None:
     assert set(os.listdir("/proc/self/fd")) == before
 
 
+def test_children_that_have_ended_hold_nothing(fleet: Fleet) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    for number in range(3):
+        child = start_echo(fleet, str(number))
+        child.tell(do="stop")
+        assert fleet.next(LIMIT_S) == (child, None)
+        assert child.over
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
 def test_wait_returns_when_all_have_ended(fleet: Fleet) -> None:
     children = [start_echo(fleet, name) for name in "ab"]
     for child in children:
