@@ -142,6 +142,7 @@ class Control:
             sync=PeerStateSync(),
             master_timeout_ms=options.master_timeout_ms,
             joint_timeout_ms=options.joint_timeout_ms,
+            operation_timeout_ms=options.operation_timeout_ms,
         )
         self.engine: Engine | None = None
         self.view: View | None = None

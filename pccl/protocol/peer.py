@@ -121,10 +121,12 @@ class PeerProtocol:
         sync: PeerSync,
         master_timeout_ms: int = 60_000,
         joint_timeout_ms: int = 300_000,
+        operation_timeout_ms: int = 300_000,
         limits: Limits | None = None,
     ) -> None:
         """`peer` and `secret` are 16 fresh random bytes each. `limits` count until Welcome brings the master's.
-        `joint_timeout_ms` is the patience of joint calls, and of the wish to be admitted."""
+        `joint_timeout_ms` is the patience of joint calls, and of the wish to be admitted. `operation_timeout_ms` is
+        the engine's, and here only to be compared with the master's limits."""
         base = limits or Limits()
         self.peer = peer
         self.master = "the master"  # what texts call it; the shell knows where it is
@@ -132,6 +134,7 @@ class PeerProtocol:
         self._secret = secret
         self._sync = sync
         self._master_timeout_ms = master_timeout_ms
+        self._operation_timeout_ms = operation_timeout_ms
         self._heartbeat_ms = base.heartbeat_ms
         self._silence_ms = base.heartbeat_limit_ms
         self._phase = Phase.NEW
@@ -396,6 +399,8 @@ class PeerProtocol:
         if self._run_secret not in (b"", message.run_secret):
             text = "another run is at the master's address: it was started without the journal of this one"
             return self._halt(Status.MASTER_LOST, text, now)
+        if not self._run_secret and (broken := self._broken_rule(message.heartbeat_limit_ms)):
+            return [Tell(Leave(clip(broken))), *self._halt(Status.INVALID, broken, now)]
         self._heartbeat_ms = message.heartbeat_ms
         self._silence_ms = message.heartbeat_limit_ms
         self._redial_at = now + self._silence_ms
@@ -415,6 +420,19 @@ class PeerProtocol:
             *self._stalls.values(),
         )
         return out + (self._sync.reregistered(now) if self._phase is Phase.MEMBER else [])
+
+    def _broken_rule(self, limit_ms: int) -> str:
+        """Which of this peer's timeouts contradicts the master's heartbeat limit, and why; empty if none does."""
+        for name, mine_ms, reason in (
+            ("operation_timeout", self._operation_timeout_ms, "operations would give up on a peer before it is lost"),
+            ("master_timeout", self._master_timeout_ms, "a master that is a heartbeat late would be taken for lost"),
+        ):
+            if mine_ms < limit_ms:
+                return (
+                    f"{name} ({mine_ms / 1000:g} s) must not be shorter than the heartbeat_timeout of the master "
+                    f"({limit_ms / 1000:g} s): {reason}"
+                )
+        return ""
 
     def _on_refused(self, message: Refused, now: int) -> list[PeerOutput]:
         try:

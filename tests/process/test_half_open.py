@@ -38,7 +38,7 @@ def test_a_host_that_is_cut_off_is_named_and_may_come_back(tmp_path: Path, eleme
 
 def test_an_operation_that_gets_nothing_names_whom_it_waits_for(tmp_path: Path) -> None:
     """B31: only the data are stuck, everybody still talks to the master. The operation ends by its own timeout."""
-    with Team(tmp_path, 3, operation_timeout=2.0, link_timeout=2.0) as team:
+    with Team(tmp_path, 3, master=("--heartbeat-timeout", "2"), operation_timeout=2.0, link_timeout=2.0) as team:
         team.works()
         victim = team.all[0]
         for link, name in team.links_of(victim):
@@ -57,7 +57,8 @@ def test_an_operation_that_gets_nothing_names_whom_it_waits_for(tmp_path: Path) 
 @pytest.mark.parametrize("field", ["rate", "total_rate"])
 def test_a_slow_link_is_not_a_dead_one(tmp_path: Path, field: str) -> None:
     """B35: timeouts count from the last byte: an operation that takes much longer than its timeout succeeds."""
-    with Team(tmp_path, 2, operation_timeout=1.0, link_timeout=1.0, p2p_connection_pool_size=1) as team:
+    options = {"operation_timeout": 1.0, "link_timeout": 1.0, "p2p_connection_pool_size": 1}
+    with Team(tmp_path, 2, master=("--heartbeat-timeout", "1"), **options) as team:
         team.works()
         for link, name in team.links_of(team.all[0]):
             link.set(name=name, **{field: 400_000})
@@ -69,9 +70,9 @@ def test_a_slow_link_is_not_a_dead_one(tmp_path: Path, field: str) -> None:
 
 def test_a_group_may_be_idle_for_longer_than_any_timeout(tmp_path: Path) -> None:
     """B35: nothing is said on the links for several times the timeout of operations; then all works at once."""
-    with Team(tmp_path, 3, operation_timeout=0.3, link_timeout=0.3) as team:
+    with Team(tmp_path, 3, master=("--heartbeat-timeout", "1"), operation_timeout=1.0, link_timeout=0.3) as team:
         team.settle()
-        for _ in range(8):
+        for _ in range(16):
             team.footprint(team.all)  # each takes a quarter of a second
         team.works()
 

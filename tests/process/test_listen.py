@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,28 @@ def test_calls_before_connect_say_so() -> None:
 def test_a_heartbeat_timeout_has_a_lower_limit() -> None:
     with pytest.raises(pccl.InvalidArgument, match="heartbeat_timeout"):
         pccl.MasterNode("127.0.0.1:0", heartbeat_timeout=0.1)
+
+
+def test_timeouts_that_contradict_the_masters_are_refused_by_connect(node: pccl.MasterNode) -> None:
+    """B97: the rule is in the message, and the same communicator with another master would be fine."""
+    for name in ("operation_timeout", "master_timeout"):
+        with pccl.Communicator(node.address, **{"link_timeout": 1.0, name: 4.5}) as comm:  # type: ignore[arg-type]
+            for _ in range(2):
+                with pytest.raises(
+                    pccl.InvalidArgument, match=rf"{name} \(4.5 s\) must not be shorter than the heartb"
+                ):
+                    comm.connect()
+
+
+def test_every_timeout_is_documented() -> None:
+    """B97: each has its row with a default, and each rule is told."""
+    text = (Path(__file__).parents[2] / "docs" / "timeouts.md").read_text()
+    parameters = {
+        **inspect.signature(pccl.Communicator).parameters,
+        **inspect.signature(pccl.MasterNode).parameters,
+    }
+    timeouts = {name: parameter.default for name, parameter in parameters.items() if name.endswith("timeout")}
+    assert len(timeouts) == 6
+    for name, default in timeouts.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        assert f"| {default:g} |" in row

@@ -75,7 +75,7 @@ def test_the_master_dies_in_an_operation_and_comes_back(tmp_path: Path, elements
 
 def test_a_master_that_stays_away_is_an_error_for_whoever_needs_it(tmp_path: Path) -> None:
     """B46: nobody waits for ever. Joint calls end with MasterLost after `master_timeout`."""
-    with Team(tmp_path, 2, master_timeout=2.0) as team:
+    with Team(tmp_path, 2, master=("--heartbeat-timeout", "2"), master_timeout=2.0) as team:
         team.works()
         team.run.master.kill()
         team.tell(team.all, "vote")

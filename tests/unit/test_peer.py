@@ -114,6 +114,23 @@ def _told(outputs: list[PeerOutput]) -> list[Message]:
 # ---------------------------------------------------------------------------------------------- joining
 
 
+@pytest.mark.parametrize("name", ["operation_timeout", "master_timeout"])
+def test_a_timeout_below_the_heartbeat_limit_is_refused_with_the_rule(name: str) -> None:
+    """B97."""
+    peer = PeerProtocol(ME, SECRET, 0, sync=PeerStateSync(), **{f"{name}_ms": 4_999})
+    peer.connect(0)
+    outputs = peer.received(_welcome(), 1)
+    (rejection,) = [it for it in outputs if isinstance(it, Reject)]
+    assert (rejection.call, rejection.status) == (CONNECT_CALL, Status.INVALID)
+    assert rejection.text.startswith(
+        f"{name} (4.999 s) must not be shorter than the heartbeat_timeout of the master (5 s)"
+    )
+    assert [type(it) for it in _told(outputs)] == [Leave]
+    equal = PeerProtocol(ME, SECRET, 0, sync=PeerStateSync(), **{f"{name}_ms": 5_000})
+    equal.connect(0)
+    assert equal.received(_welcome(), 1) == [OpenDataPlane(b"r" * 16)]
+
+
 def test_joining_goes_step_by_step() -> None:
     peer = _peer()
     assert peer.connect(0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 0))]
