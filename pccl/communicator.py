@@ -198,6 +198,12 @@ class Communicator:
         return self._joined().rank
 
     @property
+    def peer_id(self) -> str:
+        """32 hexadecimal digits that are new with every Communicator. Errors, traces and `pccl status` name peers by
+        the first of them."""
+        return self._joined().peer.hex()
+
+    @property
     def epoch(self) -> int:
         """The number of the group's present membership; it rises with every change."""
         return self._view().epoch

@@ -145,7 +145,7 @@ class Worker:
                 with comm:
                     comm.connect()
                     self._reporter.comm = comm
-                    self._reporter.send("joined", peer=_peer_id(comm), epoch=comm.epoch, world=comm.group_world_size)
+                    self._reporter.send("joined", peer=comm.peer_id, epoch=comm.epoch, world=comm.group_world_size)
                     over = self._train(comm)
                     if over and not self._leaving:
                         self._wait_for_the_end(comm)
@@ -314,13 +314,6 @@ class Worker:
             "threads": len(os.listdir("/proc/self/task")),
             "rss_bytes": resident * PAGE_BYTES,
         }
-
-
-def _peer_id(comm: pccl.Communicator) -> str:
-    """As the data plane greets with it."""
-    control = comm._control
-    assert control is not None
-    return control.peer.hex()
 
 
 def main() -> int:

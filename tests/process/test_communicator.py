@@ -58,15 +58,18 @@ def every_collective(line: Line, address: str) -> None:
         for empty in (np.zeros((1, 0, 2), np.float32), np.array(1.0, np.float32)):
             comm.all_reduce(empty)
         assert empty == 3.0
-        line.send(kind="done")
+        ids = np.zeros((size, 16), np.uint8)
+        comm.all_gather(np.frombuffer(bytes.fromhex(comm.peer_id), np.uint8), ids)
+        line.send(kind="done", ids=[bytes(row).hex() for row in ids])
         comm.barrier()
 
 
 def test_every_collective_is_exact(tmp_path: Path) -> None:
     with Run(tmp_path) as run:
         peers = [run.peer(every_collective) for _ in range(3)]
-        for peer in peers:
-            run.expect(peer, "done")
+        ids = [run.expect(peer, "done")["ids"] for peer in peers]
+        assert ids[0] == ids[1] == ids[2]
+        assert len(set(ids[0])) == 3
         assert [run.ended(peer) for peer in peers] == [0, 0, 0]
 
 
