@@ -93,6 +93,7 @@ def test_the_story_is_unchanged(story: Path, pytestconfig: pytest.Config) -> Non
 def test_all_main_stories_are_there() -> None:
     assert [story.stem for story in STORIES] == [
         "answer_again",
+        "avoided_link",
         "call_mismatch",
         "clone",
         "cut_off_master",
