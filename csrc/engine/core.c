@@ -106,8 +106,10 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     if (status != PCCL_OK) vsnprintf(op->text, sizeof op->text, format, arguments);
     if (op->entry && status == PCCL_OK)
         pccl__tags_returned(&core->tags, op->name.tag, op->entry);
-    else if (op->entry)
+    else if (op->entry) {
         op->entry->operation = NULL;
+        op->entry->state = PCCL_DATA_PHASE; /* no verdict may commit elsewhere what has failed here */
+    }
     op->entry = NULL;
     pccl__core_goes_on(core, op);
     op->status = status;

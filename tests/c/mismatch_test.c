@@ -86,6 +86,22 @@ static void test_late_caller(bool next_epoch) {
     cores_free(&c);
 }
 
+/* Each root has its data, and then both fail: a verdict on that epoch must not commit it for a third member. */
+static void test_failed_is_not_done(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2];
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, call_of(i, PCCL_BROADCAST, 8, PCCL_SUM, i));
+    cores_run(&c, 400000);
+    for (uint32_t i = 0; i < 2; i++) expect_mismatch(op[i], "root=0", "root=1");
+    pccl__core_freeze(c.core[0], PCCL_TIMEOUT, NULL, "a test");
+    pccl_report_line line;
+    size_t count;
+    EXPECT(pccl__core_report(c.core[0], c.epoch, &line, 1, &count) == PCCL_OK && count == 1, "frozen");
+    EXPECT(line.returned_below == 0 && line.state == PCCL_DATA_PHASE, "state %d", (int)line.state);
+    cores_free(&c);
+}
+
 /* Other operations in flight are not disturbed. */
 static void test_isolation(void) {
     struct cores c;
@@ -165,6 +181,7 @@ int main(void) {
     test_pairs();
     test_late_caller(false);
     test_late_caller(true);
+    test_failed_is_not_done();
     test_isolation();
     test_late_view();
     test_owed_is_bounded();
