@@ -14,6 +14,7 @@
 #   make bench    all_reduce beside Gloo, 2 and 4 peers
 PYTHON ?= python3
 SEEDS ?= 200
+MINUTES ?= 10
 VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
@@ -50,6 +51,15 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/kill_one.py
 	$(RUN)/python stress/in_place_kills.py
 	$(RUN)/python stress/master_kill.py
+
+fuzz: $(VENV)/installed-test
+	CC=clang $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
+		-DPCCL_FUZZ=ON -DPCCL_SANITIZE=address,undefined
+	$(RUN)/cmake --build build/fuzz --target fuzz
+	for target in build/fuzz/fuzz_*[a-z]; do mkdir -p build/fuzz/corpus/$$(basename $$target); \
+		$$target build/fuzz/corpus/$$(basename $$target) -max_total_time=$$((60 * $(MINUTES))) -max_len=600 -len_control=0 \
+			-artifact_prefix=build/fuzz/ -print_final_stats=1 || exit 1; done
+	$(RUN)/python -m pytest tests/unit/test_messages.py tests/unit/test_journal.py --hypothesis-profile=long --timeout=0
 
 test-asan test-tsan: test-%san: $(VENV)/installed-test
 	$(RUN)/python -m tests.sanitized $(if $(filter a,$*),address,thread)

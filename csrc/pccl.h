@@ -441,8 +441,8 @@ void pccl_state_stop(pccl_engine *engine, uint64_t sync_id);
 
 /* Reads bytes [offset, offset + bytes) of a region that `peer` serves (or will serve: it waits for that) into
  * `target`. At most 16 MiB at a time, and 4,096 at once. Ends with PEER_LOST when the link to `peer` breaks,
- * INVALID when the peer serves no such range, TIMEOUT. Not tied to an epoch: view changes do not disturb it while
- * `peer` stays a member. pccl_wait works as for other operations. */
+ * INVALID when the peer serves no such range, PROTOCOL when it sends something else, TIMEOUT. Not tied to an epoch:
+ * view changes do not disturb it while `peer` stays a member. pccl_wait works as for other operations. */
 pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region, uint64_t offset,
                              uint64_t bytes, void *target, uint32_t timeout_ms, pccl_operation **operation,
                              pccl_error *error);

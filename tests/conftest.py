@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("pccl", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=20_000)  # make fuzz
 settings.load_profile("pccl")
 
 

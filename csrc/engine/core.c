@@ -198,6 +198,17 @@ void pccl__operation_failed(struct pccl_operation *op, pccl_status status) {
 
 /* ---------------------------------------------------------------- what channels hand over */
 
+static void fetched(struct pccl_operation *op, const struct pccl__transfer *transfer,
+                    const struct pccl__channel *channel) {
+    op->info.rx_bytes = transfer->status == PCCL_OK ? transfer->bytes : 0;
+    if (transfer->status == PCCL_OK)
+        pccl__operation_end(op, PCCL_OK, "success");
+    else if (transfer->status == PCCL_MISMATCH)
+        pccl__operation_end(op, PCCL_PROTOCOL, "the donor answers with something else than was asked for");
+    else
+        pccl__operation_end(op, transfer->status, "%s", channel->error.message);
+}
+
 static void transfer_done(struct pccl__core *core, struct pccl__channel *channel, struct pccl__transfer *transfer) {
     if (transfer->key.epoch == 0 && transfer->is_send) {
         pccl__core_served(core, transfer);
@@ -208,9 +219,7 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
     if (op->state == PCCL__ENDED) {
         shed(op);
     } else if (op->is_fetch) {
-        if (transfer->status == PCCL_OK) op->info.rx_bytes = transfer->bytes;
-        pccl__operation_end(op, transfer->status, "%s",
-                            transfer->status == PCCL_OK ? "success" : channel->error.message);
+        fetched(op, transfer, channel);
     } else if (core->frozen) {
         return; /* late frames change nothing */
     } else if (transfer->status == PCCL_OK) {

@@ -4,8 +4,10 @@
 What for: what a restarted master must know. Must not know: files, fsync, peers' connections, votes in progress.
 
 The one idea: the durable part of the master's state *is* a `Past`, changed only by `apply(past, record)`, both live and
-in replay. A frame is [payload bytes: u32 LE][CRC32: u32 LE][msgpack payload]. A crash can tear only the last frame,
-since each one is synced before the next is begun; a bad frame with more behind it is damage, and refused.
+in replay. A frame is [payload bytes: u32 LE][CRC32 of the payload: u32 LE][CRC32 of these eight bytes: u32 LE][msgpack
+payload]. A crash can tear only the last frame, since each one is synced before the next is begun; a bad frame with more
+behind it is damage, and refused. The head has a CRC of its own, lest a damaged length pass for a torn end and take good
+records with it.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Pa
 
 JOURNAL_VERSION = 2
 MAX_RECORD_BYTES = 64 * 1024 * 1024
-_HEAD = struct.Struct("<II")
+_HEAD = struct.Struct("<III")
+_CHECKED = struct.Struct("<II")
 _SETTINGS, _CHANGE, _MEMORY = 1, 2, 3
 
 
 def encode(record: Record) -> bytes:
     """One frame: append it, then fsync."""
     payload: bytes = msgpack.packb(_pack(record))
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    checked = _CHECKED.pack(len(payload), zlib.crc32(payload))
+    return checked + zlib.crc32(checked).to_bytes(4, "little") + payload
 
 
 def replay(data: bytes) -> tuple[Past, int]:
@@ -46,9 +50,21 @@ def replay(data: bytes) -> tuple[Past, int]:
         record = _unpack(payload, offset)
         if (offset == 0) != isinstance(record, Settings):
             raise ProtocolError("not a journal: it does not begin with its settings")
-        apply(past, record)
+        try:
+            _check_order(past, record)
+            apply(past, record)
+        except (TypeError, AttributeError) as error:
+            raise ProtocolError(f"unreadable record at byte {offset}: {error}") from None
         offset += _HEAD.size + len(payload)
     return past, offset
+
+
+def _check_order(past: Past, record: Record) -> None:
+    """A group's epochs rise. Raises ProtocolError where a record stands twice, or at another's place."""
+    for view in record.views if isinstance(record, Change) else ():
+        before = past.views.get(view.group)
+        if before is not None and view.epoch <= before.epoch:
+            raise ProtocolError(f"the journal is damaged: epoch {view.epoch} comes after epoch {before.epoch}")
 
 
 def apply(past: Past, record: Record) -> None:
@@ -100,20 +116,25 @@ def _frame(data: bytes, offset: int) -> bytes | None:
     """The payload of the frame at `offset`, None if it is not whole."""
     if offset + _HEAD.size > len(data):
         return None
-    length, checksum = _HEAD.unpack_from(data, offset)
+    length, checksum, _ = _HEAD.unpack_from(data, offset)
     payload = data[offset + _HEAD.size : offset + _HEAD.size + length]
-    if length == 0 or length > MAX_RECORD_BYTES or len(payload) < length or zlib.crc32(payload) != checksum:
+    if not _head_is_sound(data, offset) or len(payload) < length or zlib.crc32(payload) != checksum:
         return None
     return payload
 
 
+def _head_is_sound(data: bytes, offset: int) -> bool:
+    length, _, check = _HEAD.unpack_from(data, offset)
+    return 0 < length <= MAX_RECORD_BYTES and zlib.crc32(data[offset : offset + _CHECKED.size]) == check
+
+
 def _torn(data: bytes, offset: int) -> bool:
-    """Whether the bad frame at `offset` can be the unfinished last write: nothing stands behind it, or the file grew by
-    zeros that were never filled in."""
-    if offset + _HEAD.size > len(data) or not any(data[offset:]):
+    """Whether the bad frame at `offset` can be the unfinished last write: its head is not whole (what follows are zeros
+    that were never filled in), or nothing stands behind the end that its head tells."""
+    if len(data[offset:].rstrip(b"\0")) < _HEAD.size:
         return True
-    length, _ = _HEAD.unpack_from(data, offset)
-    return offset + _HEAD.size + int(length) >= len(data)
+    length = int(_HEAD.unpack_from(data, offset)[0])
+    return _head_is_sound(data, offset) and offset + _HEAD.size + length >= len(data)
 
 
 def _pack(record: Record) -> list[Any]:

@@ -116,13 +116,68 @@ def test_damage_before_the_end_is_refused() -> None:
         journal.replay(bytes(data))
 
 
+@given(histories(), st.data())
+def test_a_flipped_bit_is_refused_or_costs_the_last_record_only(records: list[Record], data: st.DataObject) -> None:
+    written = bytearray(_write(records))
+    bit = data.draw(st.integers(0, 8 * len(written) - 1))
+    written[bit // 8] ^= 1 << bit % 8
+    try:
+        past, valid = journal.replay(bytes(written))
+    except ProtocolError:
+        return
+    assert valid == len(_write(records[:-1]))
+    assert past == _apply(records[:-1])
+
+
+@given(histories(), st.data())
+def test_noise_in_place_of_any_part_is_refused_or_cut(records: list[Record], data: st.DataObject) -> None:
+    written = _write(records)
+    begin = data.draw(st.integers(0, len(written)))
+    end = data.draw(st.integers(begin, len(written)))
+    damaged = written[:begin] + data.draw(st.binary(max_size=60)) + written[end:]
+    try:
+        past, valid = journal.replay(damaged)
+    except ProtocolError:
+        return
+    whole = [count for count in range(len(records) + 1) if _write(records[:count]) == damaged[:valid]]
+    assert whole, "only whole records that were written"
+    assert past == _apply(records[: whole[0]])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-5, 2**64 - 1) | st.binary(max_size=16) | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=9),
+        max_leaves=30,
+    )
+)
+def test_a_record_of_any_content_is_refused_or_applied(content: object) -> None:
+    data = _write(HISTORY[:1]) + _frame(content)
+    try:
+        journal.replay(data)
+    except ProtocolError:
+        return
+    assert isinstance(content, list)
+
+
+def test_records_that_changed_places_are_refused() -> None:
+    changes = [
+        Change((_admission(b"a" * 16, 0),), (GroupView(epoch, 0, 0, (b"a" * 16,), (0,), (0,), (), 0, ""),), ())
+        for epoch in (1, 2)
+    ]
+    for order in ([1, 0], [0, 0]):
+        with pytest.raises(ProtocolError, match="comes after"):
+            journal.replay(_write([HISTORY[0], *(changes[place] for place in order)]))
+
+
 def test_an_empty_file_is_a_fresh_run() -> None:
     assert journal.replay(b"") == (Past(), 0)
 
 
 def _frame(payload: object) -> bytes:
     packed: bytes = msgpack.packb(payload)
-    return struct.pack("<II", len(packed), zlib.crc32(packed)) + packed
+    head = struct.pack("<II", len(packed), zlib.crc32(packed))
+    return head + struct.pack("<I", zlib.crc32(head)) + packed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_core.c - one core whose two other members say whatever the fuzzer likes: transfers and notices of any key, stamp
+ * and content (aborts, announcements, mismatches, refusals, wishes for shared state), while it runs operations, serves,
+ * fetches, freezes and changes epochs.
+ *
+ * Whatever comes, each operation ends once, with a text that is one; buffers are not written outside; all memory comes
+ * back. That a result is right cannot be asked here: members that lie can spoil a sum.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "channel/sim.h"
+#include "engine/core.h"
+#include "shared_fuzz.h"
+
+enum { OTHERS = 2, OPERATIONS = 6, SENDS = 16, COUNT = 20000, BYTES = 4 * COUNT, GUARD = 16, STATE_BYTES = 70000 };
+
+struct call {
+    pccl_operation *op;
+    int32_t *block; /* guard, buffer, guard */
+};
+
+struct world {
+    struct fuzz_input input;
+    struct pccl__sim_network *network;
+    struct pccl__transport *transport[1 + OTHERS];
+    struct pccl__core *core;
+    struct pccl__channel *other[OTHERS]; /* their ends of the links to the core */
+    struct pccl__transfer transfers[SENDS];
+    struct call calls[OPERATIONS];
+    uint64_t now_ns, epoch;
+};
+
+static uint8_t bytes[STATE_BYTES];
+
+static pccl_peer_id id_of(uint32_t rank) { return (pccl_peer_id){{(uint8_t)(rank + 1)}}; }
+
+/* Near what an operation of this epoch uses, so that some of it fits. */
+static struct pccl__key pick_key(struct world *w) {
+    uint32_t a = fuzz_byte(&w->input), b = fuzz_byte(&w->input);
+    uint32_t finish = a >> 5 == 7 ? PCCL__FINISH_STEP : 0;
+    return (struct pccl__key){.epoch = a % 8 == 7 ? 0 : w->epoch + (a % 8 == 6) - (a % 8 == 5),
+                              .tag = a >> 3 & 3,
+                              .sequence = b & 3,
+                              .step = (b >> 2 & 7) + finish,
+                              .segment = b >> 5 & 1};
+}
+
+static struct pccl__stamp pick_stamp(struct world *w) {
+    pccl_call call = {.collective = (pccl_collective)fuzz_pick(&w->input, PCCL_COLLECTIVE_COUNT),
+                      .dtype = PCCL_INT32,
+                      .count = fuzz_pick(&w->input, 2) ? COUNT : 8};
+    struct pccl__stamp stamp = pccl__stamp_pack(&call, (pccl_algorithm)fuzz_pick(&w->input, 6), 1 + OTHERS);
+    uint32_t noise = fuzz_byte(&w->input);
+    if (noise % 4 == 3) stamp.bytes[noise >> 2 & 15] = (uint8_t)fuzz_byte(&w->input);
+    return stamp;
+}
+
+/* ---------------------------------------------------------------- the others */
+
+static void drain(struct pccl__channel *channel, uint64_t now_ns) {
+    struct pccl__done done;
+    pccl__done_init(&done);
+    channel->ops->progress(channel, now_ns, &done);
+    for (struct list *node; (node = list_pop_front(&done.transfers));)
+        LIST_ENTRY(node, struct pccl__transfer, link)->state = PCCL__IDLE;
+    for (struct list *node; (node = list_pop_front(&done.notices));)
+        pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
+}
+
+/* Its posted transfers are its own, and it keeps the contract with its channel: one of a key and direction at a time.
+ */
+static void other_posts(struct world *w, uint32_t which) {
+    uint32_t slot = which * (SENDS / OTHERS) + fuzz_pick(&w->input, SENDS / OTHERS);
+    struct pccl__transfer *transfer = &w->transfers[slot];
+    struct pccl__key key = pick_key(w);
+    bool is_send = fuzz_pick(&w->input, 2);
+    if (transfer->state != PCCL__IDLE) return;
+    for (uint32_t i = which * (SENDS / OTHERS); i < (which + 1) * (SENDS / OTHERS); i++)
+        if (w->transfers[i].state == PCCL__POSTED && pccl__key_equal(&w->transfers[i].key, &key)) return;
+    static const uint32_t sizes[] = {0, 4, 32, 26668, STATE_BYTES};
+    static uint8_t sink[SENDS][STATE_BYTES];
+    *transfer = (struct pccl__transfer){.key = key,
+                                        .stamp = pick_stamp(w),
+                                        .data = is_send ? bytes : sink[slot],
+                                        .bytes = sizes[fuzz_pick(&w->input, 5)]};
+    pccl_status status = is_send ? w->other[which]->ops->post_send(w->other[which], transfer)
+                                 : w->other[which]->ops->post_recv(w->other[which], transfer);
+    if (status != PCCL_OK) transfer->state = PCCL__IDLE;
+}
+
+static void other_notifies(struct world *w, uint32_t which) {
+    static const uint32_t kinds[] = {PCCL__NOTICE_ABORT, PCCL__NOTICE_MISMATCH, PCCL__NOTICE_ANNOUNCE,
+                                     PCCL__NOTICE_REFUSED, PCCL__NOTICE_REFUSED + 1};
+    uint8_t data[PCCL__NOTICE_BYTES];
+    uint32_t kind = kinds[fuzz_pick(&w->input, 5)], count = fuzz_byte(&w->input);
+    if (kind == PCCL__NOTICE_MISMATCH && count % 4) count = 8 + 2 * PCCL__STAMP_BYTES;
+    for (uint32_t i = 0; i < count; i++) data[i] = (uint8_t)(i < 64 ? fuzz_byte(&w->input) : 'x');
+    struct pccl__key key = pick_key(w);
+    struct pccl__stamp stamp = pick_stamp(w);
+    (void)w->other[which]->ops->post_notice(w->other[which], kind, &key, &stamp, data, count);
+}
+
+static void open_other(struct world *w, uint32_t which) {
+    pccl_member member = {.id = id_of(0), .address = "127.0.0.1", .port = 1};
+    struct pccl__transport *transport = w->transport[1 + which];
+    CHECK(transport->ops->open(transport, &member, &w->other[which]) == PCCL_OK);
+    w->other[which]->ops->expect(w->other[which], w->epoch);
+}
+
+static void close_other(struct world *w, uint32_t which) {
+    w->other[which]->ops->close(w->other[which], PCCL_CLOSED);
+    drain(w->other[which], w->now_ns);
+    w->other[which]->ops->free(w->other[which]);
+}
+
+/* ---------------------------------------------------------------- the core */
+
+static void look_at(struct call *call) {
+    if (!call->op || !call->op->ended) return;
+    CHECK(memchr(call->op->text, 0, sizeof call->op->text));
+    CHECK(call->op->status == PCCL_OK || call->op->text[0]);
+    CHECK(call->op->status >= PCCL_OK && call->op->status <= PCCL_PENDING);
+    for (int i = 0; i < GUARD; i++) CHECK(call->block[i] == -1 && call->block[GUARD + 3 * COUNT + i] == -1);
+    pccl__core_handle_free(call->op);
+    free(call->block);
+    *call = (struct call){0};
+}
+
+static struct call *pick_call(struct world *w) {
+    struct call *call = &w->calls[fuzz_pick(&w->input, OPERATIONS)];
+    if (call->op) return NULL;
+    call->block = malloc((3 * COUNT + 2 * GUARD) * sizeof *call->block);
+    CHECK(call->block);
+    memset(call->block, -1, (3 * COUNT + 2 * GUARD) * sizeof *call->block);
+    return call;
+}
+
+static void core_starts(struct world *w) {
+    struct call *call = pick_call(w);
+    if (!call) return;
+    int32_t *buffer = call->block + GUARD;
+    uint32_t how = fuzz_byte(&w->input);
+    pccl_call what = {.collective = (pccl_collective)(how % PCCL_COLLECTIVE_COUNT),
+                      .dtype = PCCL_INT32,
+                      .count = how & 128 ? COUNT : 8,
+                      .tag = how >> 3 & 3,
+                      .root = how >> 5 & 1,
+                      .flags = how & 64 ? PCCL_NOTIFY | PCCL_DEFERRED : 0,
+                      .input = buffer,
+                      .output = buffer,
+                      .timeout_ms = 1000};
+    if (what.collective == PCCL_COMMIT || what.collective == PCCL_BARRIER) what.flags = 0;
+    if (pccl__core_start(w->core, &what, w->now_ns, &call->op, NULL) == PCCL_OK) return;
+    free(call->block);
+    *call = (struct call){0};
+}
+
+static void core_fetches(struct world *w) {
+    struct call *call = pick_call(w);
+    if (!call) return;
+    uint32_t how = fuzz_byte(&w->input);
+    if (pccl__core_fetch(w->core, how & 3, id_of(1 + (how >> 2 & 1)), how >> 3 & 1, how >> 4, how & 32 ? 32 : BYTES,
+                         call->block + GUARD, 1000, w->now_ns, &call->op, NULL) == PCCL_OK)
+        return;
+    free(call->block);
+    *call = (struct call){0};
+}
+
+static void core_serves(struct world *w) {
+    pccl_region regions[2] = {{bytes, STATE_BYTES}, {bytes, 10}};
+    uint32_t how = fuzz_byte(&w->input);
+    if (how & 4)
+        pccl__core_stop_state(w->core, how & 3);
+    else
+        (void)pccl__core_serve(w->core, how & 3, regions, how >> 3 & 1 ? 2 : 0, NULL);
+}
+
+static void next_epoch(struct world *w) {
+    pccl_member members[1 + OTHERS];
+    for (uint32_t rank = 0; rank <= OTHERS; rank++)
+        members[rank] = (pccl_member){.id = id_of(rank), .address = "127.0.0.1", .port = 1};
+    pccl_operation_name commit = {fuzz_pick(&w->input, 4), fuzz_pick(&w->input, 4)};
+    pccl_view view = {
+        .epoch = ++w->epoch, .size = 1 + OTHERS, .members = members, .commits = &commit, .commits_count = 1};
+    CHECK(pccl__core_install(w->core, &view, w->now_ns, NULL) == PCCL_OK);
+    for (uint32_t i = 0; i < OTHERS; i++) w->other[i]->ops->expect(w->other[i], w->epoch);
+}
+
+static void run(struct world *w, uint64_t us) {
+    for (uint64_t end_ns = w->now_ns + us * 1000; w->now_ns < end_ns; w->now_ns += us * 100) {
+        pccl__sim_advance(w->network, w->now_ns);
+        pccl__core_progress(w->core, w->now_ns);
+        for (uint32_t i = 0; i < OTHERS; i++) drain(w->other[i], w->now_ns);
+    }
+    pccl_event event;
+    while (pccl__events_take(&w->core->events, &event)) CHECK(memchr(event.text, 0, sizeof event.text));
+    for (uint32_t i = 0; i < OPERATIONS; i++) look_at(&w->calls[i]);
+}
+
+static void step(struct world *w) {
+    uint32_t what = fuzz_byte(&w->input), which = what >> 4 & 1;
+    struct pccl__key key;
+    switch (what % 16) {
+    case 0:
+    case 1:
+        core_starts(w);
+        break;
+    case 2:
+        core_fetches(w);
+        break;
+    case 3:
+        core_serves(w);
+        break;
+    case 4:
+        next_epoch(w);
+        break;
+    case 5:
+        pccl__core_freeze(w->core, PCCL_ABORTED, NULL, "the master asks");
+        break;
+    case 6:
+        run(w, 100000);
+        break;
+    case 7:
+        if (which && fuzz_pick(&w->input, 4) == 3) {
+            close_other(w, 0);
+            open_other(w, 0);
+        }
+        break;
+    case 8:
+        key = pick_key(w);
+        w->other[which]->ops->decline(w->other[which], &key);
+        break;
+    case 9:
+    case 10:
+    case 11:
+        other_notifies(w, which);
+        break;
+    default:
+        other_posts(w, which);
+    }
+    if (what & 64) run(w, 100);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count) {
+    static const struct pccl__core_options options = {
+        .min_world_size = 2, .operation_timeout_ms = 1000, .stall_ms = 100};
+    struct world w = {.input = {data, count}, .network = pccl__sim_network_new(1, (struct pccl__sim_faults){0})};
+    for (uint32_t i = 0; i <= OTHERS; i++) w.transport[i] = pccl__sim_transport_new(w.network, id_of(i));
+    CHECK(pccl__core_new(&options, w.transport[0], &w.core) == PCCL_OK);
+    for (uint32_t i = 0; i < OTHERS; i++) open_other(&w, i);
+    next_epoch(&w);
+    while (w.input.left > 0) step(&w);
+    run(&w, 1000);
+    pccl__core_halt(w.core, PCCL_CLOSED, "the end");
+    run(&w, 1000);
+    for (uint32_t i = 0; i < OPERATIONS; i++) CHECK(!w.calls[i].op);
+    pccl__core_free(w.core);
+    for (uint32_t i = 0; i < OTHERS; i++) close_other(&w, i);
+    for (uint32_t i = 0; i <= OTHERS; i++) w.transport[i]->ops->free(w.transport[i]);
+    pccl__sim_network_free(w.network);
+    return 0;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_session.c - a member that went mad: well-formed greetings and frames with valid checksums, whose fields and
+ * order are the fuzzer's, against one channel that sends, receives, cancels and changes epochs meanwhile.
+ *
+ * Whatever comes, every posted transfer completes exactly once, memory outside a transfer is never written, what is
+ * kept is bounded, and nothing leaks (run under AddressSanitizer).
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "channel/tcp.h"
+#include "channel/tcp_channel.h"
+#include "kernel/kernel.h"
+#include "shared_fuzz.h"
+
+enum { CONNECTIONS = 3, TRANSFERS = 12, SMALL_BYTES = 300000, OUT_BYTES = 1 << 19, GUARD_BYTES = 32, GUARD = 0xA5 };
+
+static const uint32_t sizes[] = {0, 1, 100, PCCL__EAGER_BYTES, PCCL__EAGER_BYTES + 1, SMALL_BYTES};
+static const uint32_t wild[] = {PCCL__TRANSFER_BYTES, PCCL__TRANSFER_BYTES + 1, TCP_FRAME_MAX, UINT32_MAX};
+
+/* The mad side's end of one connection. */
+struct far {
+    int fd; /* -1: none */
+    uint64_t sent_data, seen_data;
+    uint8_t *out;
+    size_t out_begin, out_end;
+    uint8_t in[TCP_HEADER_BYTES];
+    size_t in_bytes, skip;
+    bool greeted;
+};
+
+struct owned {
+    struct pccl__transfer transfer;
+    uint8_t *block;
+    int completions;
+    bool posted;
+};
+
+struct session {
+    struct fuzz_input input;
+    struct pccl__poll *poll;
+    struct pccl__transport *transport;
+    struct pccl__channel *channel;
+    struct far far[CONNECTIONS];
+    struct owned owned[TRANSFERS];
+    uint64_t now_ns, epoch, sent_control, seen_control, instance;
+};
+
+static pccl_peer_id id_of(uint8_t number) { return (pccl_peer_id){{number}}; }
+
+static uint32_t pick_size(struct fuzz_input *input) {
+    uint32_t choice = fuzz_pick(input, 8);
+    return choice < 6 ? sizes[choice] : choice == 6 ? wild[fuzz_pick(input, 4)] : fuzz_u32(input);
+}
+
+static struct pccl__key pick_key(struct session *s) {
+    uint32_t byte = fuzz_byte(&s->input);
+    return (struct pccl__key){.epoch = byte % 8 == 7 ? 0 : s->epoch + (byte % 8 == 6) - (byte % 8 == 5),
+                              .tag = byte >> 3 & 1,
+                              .sequence = byte >> 4 & 1,
+                              .step = byte >> 5 & 3,
+                              .segment = byte >> 7};
+}
+
+/* ---------------------------------------------------------------- the mad side */
+
+static void put(struct far *far, const void *bytes, size_t count) {
+    if (count > OUT_BYTES - far->out_end) return; /* that much is cut off: a torn frame */
+    memcpy(far->out + far->out_end, bytes, count);
+    far->out_end += count;
+}
+
+static void push(struct far *far) {
+    if (far->fd < 0) return;
+    ssize_t sent = send(far->fd, far->out + far->out_begin, far->out_end - far->out_begin, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) far->out_begin += (size_t)sent;
+    if (far->out_begin == far->out_end) far->out_begin = far->out_end = 0;
+}
+
+static void see(struct session *s, struct far *far) {
+    struct tcp_header header;
+    if (!pccl__tcp_header_decode(&header, far->in)) return;
+    far->skip = header.payload_bytes;
+    if (header.kind == TCP_DATA) far->seen_data++;
+    if (header.kind != TCP_DATA && header.kind != TCP_ACK) s->seen_control = header.number;
+}
+
+/* Reads what the channel says, so that acknowledgements can be true. */
+static void pull(struct session *s, struct far *far) {
+    static uint8_t buffer[1 << 16];
+    ssize_t got;
+    while (far->fd >= 0 && (got = recv(far->fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) {
+        for (size_t at = 0; at < (size_t)got;) {
+            size_t left = (size_t)got - at, answer = far->greeted ? 0 : TCP_ANSWER_BYTES;
+            if (answer) { /* its content is of no interest, but for the instance */
+                size_t need = answer - far->in_bytes, take = left < need ? left : need;
+                memcpy(far->in + far->in_bytes, buffer + at, take);
+                far->in_bytes += take;
+                at += take;
+                if (far->in_bytes < answer) continue;
+                struct tcp_answer said;
+                if (pccl__tcp_answer_decode(&said, far->in)) s->instance = said.instance;
+                far->greeted = true;
+                far->in_bytes = 0;
+                continue;
+            }
+            size_t need = far->skip ? far->skip : TCP_HEADER_BYTES - far->in_bytes, take = left < need ? left : need;
+            if (far->skip) {
+                far->skip -= take;
+            } else {
+                memcpy(far->in + far->in_bytes, buffer + at, take);
+                far->in_bytes += take;
+                if (far->in_bytes == TCP_HEADER_BYTES) {
+                    far->in_bytes = 0;
+                    see(s, far);
+                }
+            }
+            at += take;
+        }
+    }
+}
+
+static void hang_up(struct far *far) {
+    if (far->fd >= 0) close(far->fd);
+    far->fd = -1;
+}
+
+static void dial(struct session *s, struct far *far, uint32_t index) {
+    hang_up(far);
+    uint8_t *out = far->out;
+    *far = (struct far){.fd = -1, .out = out};
+    struct tcp_address address;
+    CHECK(pccl__tcp_address_parse(&address, "127.0.0.1", pccl__tcp_transport_port(s->transport)));
+    far->fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(far->fd >= 0);
+    CHECK(connect(far->fd, (struct sockaddr *)&address.storage, address.bytes) == 0);
+    uint32_t how = fuzz_byte(&s->input);
+    struct tcp_hello hello = {.version = TCP_WIRE_VERSION,
+                              .secret = {how % 16 == 15},
+                              .from = id_of(how % 16 == 14 ? 3 : 2),
+                              .to = id_of(1),
+                              .from_instance = how % 16 == 13 ? 8 : 7,
+                              .to_instance = s->instance,
+                              .stripe = how % 16 == 12 ? fuzz_byte(&s->input) % TCP_STRIPES_MAX : index,
+                              .generation = 1 + (how >> 4)};
+    uint8_t wire[TCP_HELLO_BYTES];
+    pccl__tcp_hello_encode(&hello, wire);
+    put(far, wire, how % 16 == 11 ? sizeof wire / 2 : sizeof wire);
+}
+
+static void frame(struct session *s, struct far *far) {
+    static uint8_t payload[SMALL_BYTES];
+    struct fuzz_input *in = &s->input;
+    struct tcp_header header = {.kind = (uint8_t)(1 + fuzz_pick(in, 6)), .key = pick_key(s)};
+    uint32_t lies = fuzz_byte(in);
+    bool data = header.kind == TCP_DATA;
+    header.bytes = pick_size(in);
+    header.stamp.bytes[0] = lies >> 1 & lies >> 2 & 1;
+    header.ack = far->seen_data + (lies % 32 == 31);
+    header.control_ack = s->seen_control + (lies % 32 == 30);
+    header.released = lies % 32 == 29 ? fuzz_u32(in) : 0;
+    if (header.kind != TCP_ACK) header.number = (data ? ++far->sent_data : ++s->sent_control) + (lies % 32 == 28);
+    if (data) {
+        header.flags = (uint8_t)(fuzz_byte(in) & 7);
+        header.offset = header.flags & TCP_FLAG_EAGER ? 0 : pick_size(in);
+        header.payload_bytes = header.flags & TCP_FLAG_EAGER ? header.bytes : pick_size(in);
+    } else if (header.kind == TCP_NOTICE) {
+        header.argument = lies & 64 ? fuzz_byte(in) : PCCL__NOTICE_OWNER + fuzz_pick(in, 4);
+        header.payload_bytes = fuzz_pick(in, 4) * 170;
+    } else if (header.kind == TCP_DOWN) {
+        header.argument = fuzz_pick(in, CONNECTIONS + 1);
+        header.bytes = 1 + fuzz_pick(in, 4);
+        header.key.tag = fuzz_pick(in, 4);
+    }
+    if (header.payload_bytes > sizeof payload) header.payload_bytes = fuzz_byte(in);
+    memset(payload, (int)lies, header.payload_bytes);
+    if (header.flags & TCP_FLAG_CHECKED) header.payload_crc = pccl__kernels()->crc32c(0, payload, header.payload_bytes);
+    uint8_t wire[TCP_HEADER_BYTES];
+    pccl__tcp_header_encode(&header, wire);
+    put(far, wire, sizeof wire);
+    put(far, payload, lies % 32 == 27 ? header.payload_bytes / 2 : header.payload_bytes);
+}
+
+/* ---------------------------------------------------------------- our side */
+
+static void run(struct session *s) {
+    for (int i = 0; i < CONNECTIONS; i++) push(&s->far[i]);
+    struct pccl__ready ready[PCCL__POLL_BATCH];
+    pccl__poll_dispatch(s->poll, ready, pccl__poll_wait(s->poll, 0, ready));
+    s->transport->ops->progress(s->transport, s->now_ns);
+    struct pccl__done done;
+    pccl__done_init(&done);
+    s->channel->ops->progress(s->channel, s->now_ns, &done);
+    for (struct list *node; (node = list_pop_front(&done.transfers));) {
+        struct owned *owned = LIST_ENTRY(node, struct pccl__transfer, link)->owner;
+        CHECK(owned->posted && ++owned->completions == 1);
+    }
+    for (struct list *node; (node = list_pop_front(&done.notices));)
+        pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
+    const struct tcp_channel *channel = tcp_channel_of(s->channel);
+    CHECK(channel->inbox.held_bytes <= PCCL__EAGER_WINDOW && channel->inbox.kept_count <= PCCL__BOX_ENTRIES);
+    for (int i = 0; i < CONNECTIONS; i++) pull(s, &s->far[i]);
+}
+
+static void release(struct owned *owned) {
+    for (int i = 0; owned->block && i < GUARD_BYTES; i++) {
+        CHECK(owned->block[i] == GUARD);
+        CHECK(owned->block[GUARD_BYTES + owned->transfer.bytes + (uint32_t)i] == GUARD);
+    }
+    free(owned->block);
+    *owned = (struct owned){0};
+}
+
+/* Each (key, direction) is used once per epoch, by contract. */
+static bool in_use(struct session *s, const struct pccl__key *key, bool is_send) {
+    for (int i = 0; i < TRANSFERS; i++)
+        if (s->owned[i].block && s->owned[i].transfer.is_send == is_send &&
+            pccl__key_equal(&s->owned[i].transfer.key, key))
+            return true;
+    return false;
+}
+
+static void post(struct session *s, bool is_send) {
+    struct owned *owned = &s->owned[fuzz_pick(&s->input, TRANSFERS)];
+    struct pccl__key key = pick_key(s);
+    uint32_t bytes = sizes[fuzz_pick(&s->input, 6)];
+    if (owned->posted && !owned->completions) return;
+    release(owned);
+    if (in_use(s, &key, is_send)) return;
+    owned->block = malloc(bytes + 2 * GUARD_BYTES);
+    CHECK(owned->block);
+    memset(owned->block, GUARD, bytes + 2 * GUARD_BYTES);
+    owned->transfer = (struct pccl__transfer){
+        .key = key, .data = owned->block + GUARD_BYTES, .bytes = bytes, .owner = owned, .is_send = is_send};
+    owned->posted = true;
+    if (is_send) owned->transfer.stamp.bytes[0] = fuzz_byte(&s->input) & 1;
+    pccl_status status = is_send ? s->channel->ops->post_send(s->channel, &owned->transfer)
+                                 : s->channel->ops->post_recv(s->channel, &owned->transfer);
+    if (status != PCCL_OK) release(owned);
+}
+
+static void step(struct session *s) {
+    struct fuzz_input *in = &s->input;
+    uint32_t what = fuzz_byte(in), which = what >> 4 & 3;
+    struct far *far = &s->far[which % CONNECTIONS];
+    struct owned *owned = &s->owned[which];
+    struct pccl__key key;
+    switch (what % 16) {
+    case 0:
+        dial(s, far, which % CONNECTIONS);
+        break;
+    case 1:
+        hang_up(far);
+        break;
+    case 2:
+    case 3:
+        post(s, what % 16 == 2);
+        break;
+    case 4:
+        if (owned->posted && !owned->completions) s->channel->ops->cancel(s->channel, &owned->transfer, PCCL_ABORTED);
+        break;
+    case 5:
+        s->channel->ops->expect(s->channel, s->epoch += which);
+        break;
+    case 6:
+        key = pick_key(s);
+        key.epoch = s->epoch;
+        (void)s->channel->ops->discard(s->channel, &key);
+        break;
+    case 7:
+        key = pick_key(s);
+        s->channel->ops->decline(s->channel, &key);
+        break;
+    case 8:
+        s->now_ns += which * 700 * NS_PER_MS;
+        break;
+    case 9:
+        (void)s->channel->ops->post_notice(s->channel, PCCL__NOTICE_OWNER, NULL, NULL, "abc", which);
+        break;
+    default:
+        if (far->fd >= 0) frame(s, far);
+    }
+    if (what & 64) run(s);
+}
+
+static void begin(struct session *s) {
+    struct pccl__tcp_options options = {.id = id_of(1),
+                                        .listen_address = "127.0.0.1",
+                                        .stripes = CONNECTIONS,
+                                        .connect_timeout_ms = 2000,
+                                        .host_id = 1,
+                                        .no_sharing = true};
+    CHECK(pccl__poll_new(&s->poll) == PCCL_OK);
+    CHECK(pccl__tcp_transport_new(&options, s->poll, &s->transport, NULL) == PCCL_OK);
+    pccl_member member = {.id = id_of(2), .address = "127.0.0.1", .port = 1, .host_id = 2};
+    CHECK(s->transport->ops->open(s->transport, &member, &s->channel) == PCCL_OK);
+    s->epoch = 2;
+    s->channel->ops->expect(s->channel, s->epoch);
+    static uint8_t out[CONNECTIONS][OUT_BYTES];
+    for (int i = 0; i < CONNECTIONS; i++) s->far[i] = (struct far){.fd = -1, .out = out[i]};
+}
+
+static void end(struct session *s) {
+    for (int i = 0; i < 3; i++) run(s);
+    s->channel->ops->close(s->channel, PCCL_CLOSED);
+    run(s);
+    for (int i = 0; i < TRANSFERS; i++) {
+        CHECK(s->owned[i].posted == s->owned[i].completions);
+        release(&s->owned[i]);
+    }
+    s->channel->ops->free(s->channel);
+    for (int i = 0; i < CONNECTIONS; i++) hang_up(&s->far[i]);
+    s->transport->ops->free(s->transport);
+    pccl__poll_free(s->poll);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    struct session s = {.input = {data, bytes}, .now_ns = NS_PER_MS};
+    begin(&s);
+    dial(&s, &s.far[0], 0);
+    run(&s);
+    run(&s);
+    while (s.input.left > 0) step(&s);
+    end(&s);
+    return 0;
+}
