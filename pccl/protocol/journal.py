@@ -125,7 +125,7 @@ def _frame(data: bytes, offset: int) -> bytes | None:
 
 def _head_is_sound(data: bytes, offset: int) -> bool:
     length, _, check = _HEAD.unpack_from(data, offset)
-    return 0 < length <= MAX_RECORD_BYTES and zlib.crc32(data[offset : offset + _CHECKED.size]) == check
+    return 0 < int(length) <= MAX_RECORD_BYTES and int(check) == zlib.crc32(data[offset : offset + _CHECKED.size])
 
 
 def _torn(data: bytes, offset: int) -> bool:

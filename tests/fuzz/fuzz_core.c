@@ -71,8 +71,7 @@ static void drain(struct pccl__channel *channel, uint64_t now_ns) {
         pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
 }
 
-/* Its posted transfers are its own, and it keeps the contract with its channel: one of a key and direction at a time.
- */
+/* It keeps the contract with its own channel: one transfer of a key and direction at a time. */
 static void other_posts(struct world *w, uint32_t which) {
     uint32_t slot = which * (SENDS / OTHERS) + fuzz_pick(&w->input, SENDS / OTHERS);
     struct pccl__transfer *transfer = &w->transfers[slot];
