@@ -159,7 +159,7 @@ class MasterNode:
         assert self._loop is not None
         logger.info("listening on %s", self.address)
         # Messages may wait in the socket already; they are delivered in a later turn of the loop than this one.
-        self._link.start(self._loop, self._received, self._connection_closed)
+        self._link.start(self._loop, self._received, self._damaged, self._connection_closed)
         self._perform(self._protocol.start(_now()))
         if self._journal is not None:
             self._journal.rewrite(self._protocol.snapshot())
@@ -173,6 +173,10 @@ class MasterNode:
             self._perform(self._protocol.malformed(peer, str(error), _now()))
         else:
             self._perform(self._protocol.received(peer, message, _now()))
+
+    def _damaged(self, peer: PeerId) -> None:
+        if len(peer) == messages.ID_BYTES:
+            self._perform(self._protocol.damaged(peer, _now()))
 
     def _connection_closed(self) -> None:
         self._perform(self._protocol.connection_closed(_now()))

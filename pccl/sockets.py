@@ -5,6 +5,9 @@ They move bytes and report connections; what the bytes mean is not known here. T
 edge-triggered and any call on the socket may consume the edge, so there is exactly one reader, `_Pump`, which drains
 the socket after its descriptor became readable *and* after every send.
 
+Every message ends with a CRC32: what the network damaged, and TCP's own sum let through, must not be believed, and is
+nobody's fault. It counts as lost; what then has to be said again is for the cores to know.
+
 Each socket has a context of its own: closing it then leaves no thread and no descriptor behind, and waits for
 what is still to be sent for a bounded time only.
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -32,6 +36,22 @@ _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _HANDSHAKE_MS = 5_000
 """What a connection may take to become a zmq connection; silent or foreign ones are dropped then."""
+
+
+_SEAL_BYTES = 4
+
+
+def seal(data: bytes) -> bytes:
+    """A message as it goes over the wire."""
+    return data + zlib.crc32(data).to_bytes(_SEAL_BYTES, "little")
+
+
+def unseal(parts: Sequence[bytes]) -> bytes | None:
+    """The message in the parts that arrived; None when they are not what was sent."""
+    if len(parts) != 1 or len(parts[0]) < _SEAL_BYTES:
+        return None
+    data = parts[0][:-_SEAL_BYTES]
+    return data if seal(data) == parts[0] else None
 
 
 class _Pump:
@@ -68,7 +88,9 @@ class _Pump:
 
 
 class DealerLink:
-    """A peer's connection to the master. It dials, and dials again, by itself; all calls on the loop's thread."""
+    """A peer's connection to the master. It dials, and dials again, by itself; all calls on the loop's thread.
+
+    A damaged message ends the connection, since it is not known what it was: who dials afresh is told again."""
 
     def __init__(
         self,
@@ -94,7 +116,7 @@ class DealerLink:
     def send(self, data: bytes) -> None:
         """Queues a message; dropped when QUEUE_MESSAGES wait already."""
         try:
-            self._socket.send(data, zmq.NOBLOCK)
+            self._socket.send(seal(data), zmq.NOBLOCK)
         except zmq.Again:
             pass
         self._pump.soon()
@@ -127,8 +149,11 @@ class DealerLink:
         self._pump.stop()
 
     def _deliver(self, parts: list[bytes]) -> None:
-        if len(parts) == 1:
-            self._on_message(parts[0])
+        data = unseal(parts)
+        if data is None:
+            self.redial()
+        else:
+            self._on_message(data)
 
     def _observe(self, parts: list[bytes]) -> None:
         standing = parse_monitor_message(parts)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -163,13 +188,17 @@ class RouterLink:
         self,
         loop: asyncio.AbstractEventLoop,
         on_message: Callable[[bytes, bytes], None],
+        on_damaged: Callable[[bytes], None],
         on_connection_closed: Callable[[], None],
     ) -> None:
-        """From now on messages (peer id, data) and closed connections are reported on `loop`."""
+        """From now on messages (peer id, data), damaged ones (peer id), closed connections are reported on `loop`."""
 
         def deliver(parts: list[bytes]) -> None:
-            if len(parts) == 2:
-                on_message(parts[0], parts[1])
+            data = unseal(parts[1:])
+            if data is None:
+                on_damaged(parts[0])
+            else:
+                on_message(parts[0], data)
 
         self._pump = _Pump(loop, self._socket, deliver)
         self._monitor = _Pump(loop, self._monitor_socket, lambda _: on_connection_closed())
@@ -177,7 +206,7 @@ class RouterLink:
     def send(self, peer: bytes, data: bytes) -> bool:
         """Queues a message; False when the peer is not connected or its queue is full."""
         try:
-            self._socket.send_multipart([peer, data], zmq.NOBLOCK)
+            self._socket.send_multipart([peer, seal(data)], zmq.NOBLOCK)
         except zmq.ZMQError as failure:
             if failure.errno in (errno.EHOSTUNREACH, errno.EAGAIN):
                 return False
@@ -205,7 +234,7 @@ def new_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: Host
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES)
     socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES + _SEAL_BYTES)
     socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
     socket.setsockopt(zmq.IPV6, is_ipv6(address.host))
     return socket

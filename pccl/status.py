@@ -19,7 +19,7 @@ from pccl import addresses, messages
 from pccl.addresses import HostPort
 from pccl.errors import MasterLost, ProtocolError, Status, VersionMismatch
 from pccl.messages import ID_BYTES, PROTOCOL_VERSION, Refused, StatusAnswer, StatusRequest
-from pccl.sockets import new_socket
+from pccl.sockets import new_socket, seal, unseal
 
 AGAIN_S = 0.5
 
@@ -41,9 +41,11 @@ class StatusClient:
         """Blocks up to `timeout_s`. Raises MasterLost (no answer), VersionMismatch, ProtocolError."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
-            self._socket.send(messages.encode(StatusRequest(PROTOCOL_VERSION)))
+            self._socket.send(seal(messages.encode(StatusRequest(PROTOCOL_VERSION))))
             if self._socket.poll(int(1000 * min(AGAIN_S, left_s)) + 1):
-                return self._read(self._socket.recv())
+                answer = unseal(self._socket.recv_multipart())
+                if answer is not None:
+                    return self._read(answer)
         raise MasterLost(f"the master at {self._master} did not answer within {timeout_s:g} s")
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class StatusClient:
 
     def _read(self, data: bytes) -> StatusAnswer:
         while self._socket.poll(0):  # answers to questions that were asked again
-            data = self._socket.recv()
+            data = unseal(self._socket.recv_multipart()) or data
         answer = messages.decode(data)
         if isinstance(answer, StatusAnswer):
             return answer

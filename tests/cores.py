@@ -228,6 +228,13 @@ class Bench:
             if self.master is not None:
                 self.do(self.master.received(peer, messages.decode(data), self.now))
 
+    def damaged(self, name: str) -> None:
+        """What a peer has under way to the master arrives, but damaged."""
+        peer = self.peer(name)
+        self.to_master = [it for it in self.to_master if it[0] != peer.core.peer]
+        if self.master is not None:
+            self.do(self.master.damaged(peer.core.peer, self.now))
+
     def peers_hear(self) -> None:
         """Delivers what is under way to peers."""
         while self.to_peers:

@@ -181,6 +181,14 @@ class MasterProtocol:
         self._fault(peer, text, now)
         return self._settle(now)
 
+    def damaged(self, peer: PeerId, now: int) -> list[MasterOutput]:
+        """Something came from `peer` that the network spoilt. It has to say again whatever it waits to be answered."""
+        entry = self._roster.peers.get(peer)
+        if entry is not None:
+            entry.heard = now
+            self._roster.send(peer, WhoAreYou())
+        return self._settle(now)
+
     def disconnected(self, peer: PeerId, now: int) -> list[MasterOutput]:
         """A Send to `peer` failed: the router cannot reach it, or its queue is full."""
         entry = self._roster.peers.get(peer)

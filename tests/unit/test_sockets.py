@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from pccl.addresses import HostPort
-from pccl.sockets import DealerLink, RouterLink
+from pccl.sockets import DealerLink, RouterLink, seal, unseal
 
 LIMIT_S = 10.0
 PEER = b"p" * 16
@@ -25,9 +25,12 @@ class Bench:
         self.router = RouterLink(HostPort("127.0.0.1", 0))
         self.heard: list[tuple[bytes, bytes]] = []
         self.closed = 0
+        self.damaged: list[bytes] = []
         self.answers: list[bytes] = []
         self.events: list[str] = []
-        self.router.start(self.loop, lambda peer, data: self.heard.append((peer, data)), self._count)
+        self.router.start(
+            self.loop, lambda peer, data: self.heard.append((peer, data)), self.damaged.append, self._count
+        )
 
     def _count(self) -> None:
         self.closed += 1
@@ -97,14 +100,14 @@ def test_a_farewell_leaves_before_the_close(bench: Bench) -> None:
 def test_a_lost_master_is_noticed_and_found_again(bench: Bench) -> None:
     first = RouterLink(HostPort("127.0.0.1", 0))
     heard: list[bytes] = []
-    first.start(bench.loop, lambda peer, data: heard.append(data), lambda: None)
+    first.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None)
     dealer = bench.dealer(address=first.address)
     dealer.send(b"one")
     bench.until(lambda: heard == [b"one"])
     first.close()
     bench.until(lambda: bench.events[-1] == "disconnected")
     second = RouterLink(first.address)
-    second.start(bench.loop, lambda peer, data: heard.append(data), lambda: None)
+    second.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None)
     bench.until(lambda: bench.events == ["connected", "disconnected", "connected"])
     dealer.send(b"two")
     bench.until(lambda: heard == [b"one", b"two"])
@@ -158,3 +161,40 @@ def test_more_than_one_part_is_nobodys_message(bench: Bench) -> None:
     bench.until(lambda: bool(bench.heard))
     assert bench.heard == [(PEER, b"one")]
     dealer.close(linger_ms=0)
+
+
+# ---------------------------------------------------------------------------------------------- damage
+
+
+def test_what_was_damaged_is_not_believed() -> None:
+    wire = seal(b"a message")
+    assert unseal([wire]) == b"a message"
+    assert unseal([seal(b"")]) == b""
+    for at in range(len(wire)):
+        for bit in range(8):
+            assert unseal([wire[:at] + bytes([wire[at] ^ (1 << bit)]) + wire[at + 1 :]]) is None
+        assert unseal([wire[:at]]) is None
+    assert unseal([]) is None
+    assert unseal([wire, wire]) is None
+
+
+def test_the_router_tells_who_sent_something_damaged(bench: Bench) -> None:
+    dealer = bench.dealer()
+    dealer._socket.send(b"not sealed at all")
+    dealer._socket.send_multipart([seal(b"two"), seal(b"parts")])
+    dealer.send(b"good")
+    bench.until(lambda: bench.heard == [(PEER, b"good")])
+    assert bench.damaged == [PEER, PEER]
+    dealer.close(0)
+
+
+def test_a_dealer_dials_afresh_after_something_damaged(bench: Bench) -> None:
+    dealer = bench.dealer()
+    dealer.send(b"hello")
+    bench.until(lambda: bench.heard == [(PEER, b"hello")])
+    bench.router._socket.send_multipart([PEER, b"not sealed at all"])
+    bench.until(lambda: bench.events.count("connected") == 2)
+    assert bench.answers == []
+    dealer.send(b"again")
+    bench.until(lambda: bench.heard[-1] == (PEER, b"again"))
+    dealer.close(0)

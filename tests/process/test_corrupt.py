@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Bytes that arrive otherwise than they were sent, which TCP's own sum lets through now and then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process.faults import FAULTS
+from tests.process.team import LARGE, Team
+from tests.process.workload import FORMS
+
+pytestmark = pytest.mark.process
+
+
+def test_damaged_data_are_repaired_and_never_a_result(tmp_path: Path) -> None:
+    """With checksum="always": every collective is exact while one byte in two million is damaged on all links."""
+    with Team(tmp_path, 2, checksum="always", p2p_connection_pool_size=8) as team:
+        team.works()
+        before = team.footprint(team.all)
+        for member in team.all:
+            FAULTS["corrupt"].strike(team, member)
+        for collective, in_place in FORMS:
+            team.begin(collective, LARGE, in_place)
+            team.outcomes()
+        for member in team.all:
+            member.data.set(corrupt_every=0)
+        team.settle()
+        team.works()
+        team.back_to(before, team.all)
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_a_damaged_control_plane_disturbs_no_operation(tmp_path: Path, direction: str) -> None:
+    """What is said to the master, or by it, is damaged for a while. Votes take longer then; nothing else happens."""
+    with Team(tmp_path, 3, master=("--heartbeat-timeout", "10")) as team:
+        team.works()
+        before = team.footprint(team.all)
+        for member in team.all:
+            member.control.set(direction, corrupt_every=400)  # type: ignore[arg-type]
+        for _ in range(8):
+            team.tell(team.all, "stream", steps=20)
+            team.answers("streamed", team.all)
+            team.tell(team.all, "vote")
+            team.answers("voting", team.all)
+            team.answers("voted", team.all)
+        for member in team.all:
+            member.control.set(corrupt_every=0)
+        team.settle()
+        team.works()
+        team.back_to(before, team.all)
+        team.recruit()
+        team.works()
