@@ -49,7 +49,7 @@ class MasterSync:
         if isinstance(result, Refusal):
             return self._refuse(result)
         offers, election = result
-        self._sync = StateSync(offers, election)
+        self._sync = StateSync(offers, election, {it.peer: it.unreachable for it in self._ballots})
         if self._sync.outcome is not None:
             return self._end()
         return SyncStep(sends=[self._plan(self._sync, ballot.peer) for ballot in self._ballots])

@@ -24,7 +24,7 @@ members whose revision is not the elected one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -267,8 +267,12 @@ class StateSync:
     `lost` and looks at `outcome` after each.
     """
 
-    def __init__(self, offers: Sequence[Offer], election: Election) -> None:
+    def __init__(
+        self, offers: Sequence[Offer], election: Election, apart: Mapping[PeerId, Sequence[PeerId]] | None = None
+    ) -> None:
+        """`apart` says to whom a member has no link: it fetches from others."""
         self.election = election
+        self._apart = apart or {}
         self._offers = {offer.peer: offer for offer in offers}
         self._ranks = {offer.peer: rank for rank, offer in enumerate(offers)}
         self._members = [offer.peer for offer in offers]
@@ -294,9 +298,9 @@ class StateSync:
         return bool(self._pending) and self._ranks[peer] in self.election.donors
 
     def orders(self, peer: PeerId) -> tuple[Fetch, ...]:
-        """What `peer` has to fetch; donors that were lost meanwhile are left out."""
+        """What `peer` has to fetch; donors that were lost meanwhile, and those that it cannot reach, are left out."""
         return tuple(
-            Fetch(order.index, tuple(source for source in self._alive(order) if source.donors))
+            Fetch(order.index, tuple(source for source in self._within_reach(peer, order) if source.donors))
             for order in self._orders[peer]
         )
 
@@ -345,16 +349,19 @@ class StateSync:
             f"rank {self._ranks[peer]} to fetch {len(self._orders[peer])} of its entries" for peer in self._pending
         )
 
-    def _alive(self, order: Fetch) -> list[Source]:
+    def _within_reach(self, peer: PeerId, order: Fetch) -> list[Source]:
+        apart = self._apart.get(peer, ())
         return [
-            Source(source.digest, tuple(donor for donor in source.donors if donor not in self._gone))
+            Source(
+                source.digest, tuple(donor for donor in source.donors if donor not in self._gone and donor not in apart)
+            )
             for source in order.sources
         ]
 
     def _settle(self) -> None:
         for peer in self._pending:
             for order in self._orders[peer]:
-                if not any(source.donors for source in self._alive(order)):
+                if not any(source.donors for source in self._within_reach(peer, order)):
                     self.outcome = Refusal(self._no_donor(peer, order))
                     return
         if not self._pending:
@@ -368,6 +375,13 @@ class StateSync:
     def _no_donor(self, peer: PeerId, order: Fetch) -> str:
         holders = sorted({self._ranks[donor] for source in order.sources for donor in source.donors})
         name = self._offers[peer].entries[order.index].name
+        left = [it for it in self._apart.get(peer, ()) if it in self._members and it not in self._gone]
+        apart = sorted({self._ranks[it] for it in left} & set(holders))
+        if apart:
+            return (
+                f"no donor: {quoted(name)} of revision {self.election.revision} is held by rank "
+                f"{', '.join(map(str, apart))} alone, to which rank {self._ranks[peer]} has no link"
+            )
         return (
             f"no donor: all that held {quoted(name)} of revision {self.election.revision} (rank "
             f"{', '.join(map(str, holders))}) were lost before rank {self._ranks[peer]} had fetched it"

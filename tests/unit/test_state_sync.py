@@ -327,6 +327,15 @@ def test_ends_when_the_last_fetcher_has_reported() -> None:
     )
 
 
+def test_a_donor_without_a_link_is_not_asked() -> None:
+    offers = [offer(0, 5, "a"), offer(1, 5, "a"), offer(2, 0, "x")]
+    sync = StateSync(offers, elected(offers, 5), {peer_of(2): (peer_of(0),)})
+    assert [source.donors for fetch in sync.orders(peer_of(2)) for source in fetch.sources] == [(peer_of(1),)]
+    sync.lost(peer_of(1))
+    assert isinstance(sync.outcome, Refusal)
+    assert "is held by rank 0 alone, to which rank 2 has no link" in sync.outcome.text
+
+
 def test_donor_that_dies_leaves_the_others() -> None:
     sync = course()
     sync.lost(peer_of(0))
