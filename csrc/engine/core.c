@@ -336,12 +336,12 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
 }
 
 /* Behind the failure that stopped the epoch. The link is made anew with the next epoch, so only the death of its other
- * end matters, which the master would wait for in vain: TIMEOUT makes it ask. */
+ * end matters, which the master would wait for in vain. ABORTED makes it ask, and says nothing of the link. */
 static void tell_also(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     if (core->group.doubts_told[rank]) return;
     pccl_event event = {
-        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_TIMEOUT, .epoch = core->group.epoch, .peer = channel->peer};
+        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_ABORTED, .epoch = core->group.epoch, .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "the link to rank %u broke, too: %.400s", rank, channel->error.message);
     core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
 }

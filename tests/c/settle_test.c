@@ -72,7 +72,7 @@ static void test_second_loss_is_told(void) {
         pccl_event first, second;
         EXPECT(cores_event(&c, i, PCCL_EVENT_FROZEN, &first), "peer %u stopped", i);
         EXPECT(cores_event(&c, i, PCCL_EVENT_SUSPECT, &second), "peer %u tells of the other loss", i);
-        EXPECT(second.reason == PCCL_TIMEOUT && second.epoch == first.epoch, "%s", second.text);
+        EXPECT(second.reason == PCCL_ABORTED && second.epoch == first.epoch, "%s", second.text);
         EXPECT(second.peer.bytes[0] == 3 || second.peer.bytes[0] == 4, "peer %d", second.peer.bytes[0]);
         EXPECT(memcmp(&first.peer, &second.peer, sizeof first.peer) != 0, "it is another one: %s", second.text);
         EXPECT(!cores_event(&c, i, PCCL_EVENT_SUSPECT, &second), "once: %s", second.text);
