@@ -319,6 +319,22 @@ def test_unreachable_and_suspected_is_lost_at_once() -> None:
     assert bench.now == 0
 
 
+def test_two_that_die_at_once_are_both_lost_at_once() -> None:
+    """The engine tells of the second one although the first one has frozen the epoch."""
+    bench = Bench()
+    bench.together("a", "b", "c", "d")
+    bench.kill("c")
+    bench.kill("d")
+    bench.frozen("a", "c")
+    bench.frozen("b", "c")
+    bench.run()
+    assert _members(bench, "a") == "abcd", "the master waits for a report of d"
+    bench.suspect("a", "d", reason=Status.ABORTED)
+    bench.run()
+    assert _members(bench, "a") == _members(bench, "b") == "ab"
+    assert bench.now == 0
+
+
 def test_a_suspect_that_the_router_still_believes_in_is_probed_until_it_is_gone() -> None:
     bench = Bench()
     bench.together("a", "b")
