@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Coming and coming back: storms of newcomers, peers that are killed and are there again at once, a forged identity."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pccl
+from pccl import control
+from pccl.fleet import Child, Line
+from tests.process.harness import Run, gather, join
+from tests.process.test_threads import at_once
+
+pytestmark = pytest.mark.process
+
+
+def joined_at_once(address: str, count: int, repeats: int) -> None:
+    """So many communicators, each in a thread, all connecting at one moment; all must find themselves in one group."""
+    for _ in range(repeats):
+        start = threading.Barrier(count)
+        comms = [pccl.Communicator(address, min_world_size=1) for _ in range(count)]
+
+        def enter(comm: pccl.Communicator, start: threading.Barrier = start) -> tuple[int, int, Any]:
+            start.wait()
+            comm.connect()
+            gather(comm, count)
+            assert comm.all_reduce(np.ones(3)).world_size == count
+            return comm.rank, comm.epoch, comm._view().members
+
+        found = at_once([partial(enter, comm) for comm in comms])
+        ranks, epochs, members = zip(*found, strict=True)  # type: ignore[arg-type]
+        assert sorted(ranks) == list(range(count))
+        assert len(set(epochs)) == 1
+        assert len(set(members)) == 1
+        at_once([comm.close for comm in comms])
+
+
+def test_sixteen_peers_that_come_together_are_one_group() -> None:
+    """B40: again and again at one master, which is never idle in between."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        joined_at_once(node.address, 16, 20)
+
+
+def test_a_storm_of_sixty_four_is_one_group() -> None:
+    """B40."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        joined_at_once(node.address, 64, 1)
+
+
+# ---------------------------------------------------------------------------------------------- coming back
+
+
+def staying(line: Line, address: str) -> None:
+    """Always reduces with whoever is there, and lets newcomers in."""
+    with pccl.Communicator(address, min_world_size=1) as comm:
+        comm.connect()
+        line.send(kind="up")
+        while line.receive(timeout_s=0) is None:
+            try:
+                if comm.are_peers_pending():
+                    comm.update_topology()
+                comm.all_reduce(np.ones(1000))
+            except (pccl.PeerLost, pccl.CallMismatch):
+                continue
+
+
+def coming_back(line: Line, address: str) -> None:
+    with pccl.Communicator(address) as comm:
+        comm.connect()
+        line.send(kind="in", size=comm.group_world_size)
+        while True:
+            try:
+                if comm.are_peers_pending():
+                    comm.update_topology()
+                comm.all_reduce(np.ones(1000))
+            except (pccl.PeerLost, pccl.CallMismatch):
+                continue
+
+
+def busying(line: Line, address: str) -> None:
+    """Keeps the master busy: comes to a group of its own, leaves, comes again."""
+    line.send(kind="up")
+    while line.receive(timeout_s=0) is None:
+        comm = pccl.Communicator(address, 7, joint_timeout=1.0)
+        threading.Timer(0.05, comm.close).start()
+        try:
+            comm.connect()
+        except (pccl.Closed, pccl.OperationTimeout):
+            continue
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_killed_peer_is_in_again_when_it_is_back(tmp_path: Path, busy: bool) -> None:
+    """B45: killed while it reduces, started afresh at once, again and again, also while the master has much to do."""
+    with Run(tmp_path) as run:
+        first = run.peer(staying)
+        run.expect(first, "up")
+        others: list[Child] = [run.peer(busying) for _ in range(2)] if busy else []
+        for other in others:
+            run.expect(other, "up")
+        for _ in range(8):
+            peer = run.peer(coming_back)
+            assert run.expect(peer, "in")["size"] >= 2
+            peer.kill()
+        for child in (first, *others):
+            child.tell(kind="stop")
+        assert [run.ended(child) for child in (first, *others)] == [0] * (1 + len(others))
+
+
+def test_a_second_peer_of_one_identity_is_refused_and_the_first_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B45: identities are random, so this takes a forger."""
+    with pccl.MasterNode("127.0.0.1:0", heartbeat_timeout=1.0) as node:
+        node.run()
+        with pccl.Communicator(node.address, min_world_size=1) as comm:
+            comm.connect()
+            assert comm._control is not None
+            identity = comm._control.peer
+            monkeypatch.setattr(control.secrets, "randbelow", lambda _: identity[0] - 1)
+            tokens = iter([identity[1:], b"x" * 16])
+            monkeypatch.setattr(control.secrets, "token_bytes", lambda _: next(tokens))
+            with pccl.Communicator(node.address) as forged, pytest.raises(pccl.InvalidArgument, match="is taken"):
+                forged.connect()
+            monkeypatch.undo()
+            assert comm.all_reduce(np.ones(3)).world_size == 1
+            assert not comm.are_peers_pending()  # the forger took its connection; it dials again within the limit
+            comm.update_topology()
+
+
+# ---------------------------------------------------------------------------------------------- again in one process
+
+
+def lives(line: Line, address: str, count: str, slow: str) -> None:
+    """So many lives of one of two peers; in every other one the operation is aborted: rank 1 leaves in it."""
+    for life in range(int(count)):
+        comm = join(address, 2)
+        if slow == "yes":
+            sum(range(200_000))
+        comm.barrier()
+        if life % 2 and comm.rank == 0:
+            handle = comm.all_reduce_async(np.ones(10), tag=1)
+            comm.barrier(tag=2)
+            with pytest.raises(pccl.PeerLost):
+                handle.wait()
+        elif life % 2:
+            comm.barrier(tag=2)
+        comm.close()
+    line.send(kind="lived")
+
+
+def test_a_process_may_join_and_leave_a_hundred_times(tmp_path: Path) -> None:
+    """B63: without a pause, at the same address, after aborts too, and with one peer slower than the other."""
+    with Run(tmp_path) as run:
+        pair = [run.peer(lives, "100", slow) for slow in ("yes", "no")]
+        for peer in pair:
+            run.expect(peer, "lived")
+        assert [run.ended(peer) for peer in pair] == [0, 0]
