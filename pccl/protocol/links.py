@@ -8,7 +8,7 @@ The one idea: a link is judged by its own story. The *story* is the faults in a 
 one before (or of the time when the link was offered again); a link that held for longer begins a new one.
 
 - The first break of a link is answered by dialling it afresh: a reset proves nothing. It is avoided from its second
-  fault on, or from its first if an end had said before that it could not dial it.
+  fault on, or from its first if an end had said in the same epoch that it could not dial it.
 - An avoided link is not waited for. After a pause both ends are asked to dial it, again and again, the pause doubled
   each time; nothing depends on that. Once they say that it stands, it has *healed*, and the next view offers it. So
   nothing is ever stopped for a trial, and a link that heals and breaks is offered less and less often.
@@ -19,7 +19,7 @@ one before (or of the time when the link was offered again); a link that held fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pccl.protocol.topology import components
 from pccl.protocol.types import Limits, PeerId
@@ -34,13 +34,13 @@ Pair = tuple[PeerId, PeerId]
 
 @dataclass(slots=True)
 class _Link:
-    """`since` is when the last fault happened, or when the link was offered again (ms). `doubts`: who cannot dial it,
-    and since when."""
+    """`since` is when the last fault happened, or when the link was offered again (ms); `epoch` that of the last fault.
+    `doubted` is the epoch in which an end could not dial it, and no end has said since that it stands."""
 
     since: int
     faults: int = 0
     epoch: int = 0
-    doubts: dict[PeerId, int] = field(default_factory=dict)
+    doubted: int = 0
     avoided: bool = False
     healed: bool = False
     pause: int = 0
@@ -66,21 +66,19 @@ class Links:
         window = self._limits.link_window_ms
         if now - link.since > window:
             link.faults = link.pause = 0
-        doubted = any(now - at <= window for at in link.doubts.values())
-        link.doubts.clear()
         link.faults, link.epoch, link.since = link.faults + 1, epoch, now
-        if doubted or link.faults >= AVOIDED_FROM:
+        if link.doubted == epoch or link.faults >= AVOIDED_FROM:
             self._avoid(link, now)
 
-    def doubted(self, accuser: PeerId, suspect: PeerId, now: int) -> None:
+    def doubted(self, accuser: PeerId, suspect: PeerId, epoch: int, now: int) -> None:
         """`accuser` cannot dial `suspect`, which lives."""
-        self._links.setdefault(_pair(accuser, suspect), _Link(now)).doubts[accuser] = now
+        self._links.setdefault(_pair(accuser, suspect), _Link(now)).doubted = epoch
 
     def stands(self, one: PeerId, other: PeerId) -> None:
         """The ends hear each other."""
         link = self._links.get(_pair(one, other))
         if link is not None:
-            link.doubts.clear()
+            link.doubted = 0
             link.healed = link.avoided
 
     def drop(self, peer: PeerId) -> None:

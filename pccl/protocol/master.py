@@ -430,8 +430,8 @@ class MasterProtocol:
                 continue
             if accusation.link:
                 self._link_broke(group, accuser, entry, accusation.text, now)
-            elif accusation.doubt:
-                self._links.doubted(accuser.id, entry.id, now)
+            elif accusation.doubt and group.gathering is None:  # in a frozen epoch links break for other reasons
+                self._links.doubted(accuser.id, entry.id, group.epoch, now)
                 self._dial(entry.id, accuser.id)
             elif group.gathering is not None:
                 call = self._joint.waits_in(entry, now)

@@ -37,13 +37,16 @@ def test_a_link_that_held_begins_a_new_story() -> None:
 
 def test_a_doubt_counts_until_the_link_stands() -> None:
     links = Links(LIMITS)
-    links.doubted(A, B, 0)
+    links.doubted(A, B, 1, 0)
     links.stands(B, A)
     links.failed(A, B, 1, 10)
     assert links.avoided([A, B]) == []
-    links.doubted(A, C, 0)
+    links.doubted(A, C, 1, 0)
     links.failed(A, C, 1, 10)
     assert links.avoided([A, C]) == [(A, C)]
+    links.doubted(A, D, 1, 0)
+    links.failed(A, D, 2, 10)
+    assert links.avoided([A, D]) == [], "the next epoch dials afresh"
 
 
 def test_trials_come_at_growing_intervals_until_the_link_stands() -> None:
