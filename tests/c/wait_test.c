@@ -138,7 +138,25 @@ static void test_halt_names_operations(void) {
     cores_free(&c);
 }
 
+/* A donor that never serves is named. */
+static void test_fetch_names_its_donor(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    static uint8_t target[16];
+    pccl_operation *op = NULL;
+    pccl_status status =
+        pccl__core_fetch(c.core[0], 9, c.id[2], 4, 0, sizeof target, target, 1000, c.now_ns, &op, NULL);
+    EXPECT(status == PCCL_OK, "started");
+    cores_run(&c, 3000000);
+    EXPECT(op->ended && op->status == PCCL_TIMEOUT, "%s", op->text);
+    EXPECT(strstr(op->text, "no byte of region 4 came for 1000 ms from rank 2 (peer 03000000 at 127.0.0.1:1"), "%s",
+           op->text);
+    pccl__core_handle_free(op);
+    cores_free(&c);
+}
+
 int main(void) {
+    test_fetch_names_its_donor();
     test_absent();
     test_returned_is_not_absent();
     test_goes_on();

@@ -387,6 +387,7 @@ def test_heartbeats_go_out_once_a_second_with_the_epoch() -> None:
 
 def test_a_silent_master_is_dialled_again_and_finally_given_up() -> None:
     peer = _member()
+    peer.master = "the master at 10.0.0.1:48148"
     peer.vote(PENDING, 7, b"", 0, 0)
     outputs = _beats(peer, 100_000, answer=False)
     assert sum(isinstance(it, Reconnect) for it in outputs) == 11
@@ -395,6 +396,7 @@ def test_a_silent_master_is_dialled_again_and_finally_given_up() -> None:
     reject = outputs[-1]
     assert isinstance(reject, Reject)
     assert (reject.call, reject.status) == (7, Status.MASTER_LOST)
+    assert reject.text == halt.text == "the master at 10.0.0.1:48148 has been silent for 60000 ms (master_timeout)"
     assert peer.deadline() is None
 
 
