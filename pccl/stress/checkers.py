@@ -138,12 +138,15 @@ class Innocence:
             if not any(self._may_cost(trial, at_s) for trial in self.trials) and at_s > self.quiet_until_s:
                 yield f"an operation failed without a cause: {message['why']}"
         elif message["kind"] == "expelled":
-            guilty = any(number in trial.victims and self._recent(trial, at_s) for trial in self.trials)
+            guilty = any(number in trial.victims and self._may_expel(trial, at_s) for trial in self.trials)
             if not guilty and at_s > self.quiet_until_s:
-                yield f"it was expelled although nothing was done to it: {message['why']}"
+                yield f"it was expelled although a way led to it: {message['why']}"
 
     def _may_cost(self, trial: Trial, at_s: float) -> bool:
         return trial.fault.traits.lossy and self._recent(trial, at_s)
+
+    def _may_expel(self, trial: Trial, at_s: float) -> bool:
+        return trial.fault.traits.expels and self._recent(trial, at_s)
 
     def _recent(self, trial: Trial, at_s: float) -> bool:
         ended_s = trial.healed_s if trial.whole_s is None else trial.whole_s

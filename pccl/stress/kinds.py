@@ -18,6 +18,7 @@ class Kind:
     held: bool = False
     links: bool = False
     lossy: bool = True
+    expels: bool = True
 
 
 KINDS: dict[str, Kind] = {
@@ -26,10 +27,10 @@ KINDS: dict[str, Kind] = {
     "donor": Kind("SIGKILL while a newcomer fetches the state", replaced=True),
     "stop": Kind("SIGSTOP", held=True),
     "master": Kind("SIGKILL of the master", held=True, lossy=False),
-    "reset": Kind("all connections reset", links=True),
+    "reset": Kind("all connections reset", links=True, expels=False),
     "half-open": Kind("links to other peers silent both ways", held=True, links=True),
     "one-way": Kind("links from other peers silent", held=True, links=True),
     "cut": Kind("cable pulled", held=True, links=True),
-    "slow": Kind("slow links", held=True, links=True, lossy=False),
+    "slow": Kind("slow links", held=True, links=True, lossy=False, expels=False),
     "partition": Kind("partition, on the side without the master", held=True, links=True),
 }

@@ -111,7 +111,15 @@ def test_only_victims_may_be_expelled(all_of_them: Checkers) -> None:
     all_of_them.observe(20.0, 2, {"kind": "expelled", "why": "silent"})
     assert found(all_of_them) == []
     all_of_them.observe(20.0, 1, {"kind": "expelled", "why": "silent"})
-    assert found(all_of_them) == ["innocence: it was expelled although nothing was done to it: silent"]
+    assert found(all_of_them) == ["innocence: it was expelled although a way led to it: silent"]
+
+
+def test_a_link_that_is_reset_can_be_dialled_again(all_of_them: Checkers) -> None:
+    all_of_them.innocence.trials.append(Trial(Fault("reset", 0.0, 0.0, 0.0, 0.0), 10.0, (2,), {0, 1}, 3))
+    all_of_them.observe(10.1, 0, {"kind": "lost", "tensor": 0, "why": "the link broke"})
+    assert found(all_of_them) == []
+    all_of_them.observe(10.1, 2, {"kind": "expelled", "why": "its links broke"})
+    assert found(all_of_them) == ["innocence: it was expelled although a way led to it: its links broke"]
 
 
 @pytest.mark.parametrize(
