@@ -127,8 +127,9 @@ class Epochs:
         return arrange(placed, avoided, shaky)
 
     def would_change(self, group: Group, now: int) -> bool:
-        """Whether a next view of the same members would be arranged in another way."""
-        return self.arrangement(group.members, now) != self.present(group)
+        """Whether a next view of the same members would be arranged in another way. A group that is being gathered
+        changes in any case, and its survivors need not hang together before those that are cut off are known."""
+        return group.gathering is not None or self.arrangement(group.members, now) != self.present(group)
 
     def has_healed(self, group: Group) -> bool:
         """Whether a link that the group avoids stands again."""

@@ -310,10 +310,14 @@ class Engine:
     # ------------------------------------------------------------------------------------------ failure
 
     def link_broke(self, peer: PeerId, text: str) -> None:
-        """The link to `peer` is gone. What is sent to it from now on goes over a fresh one."""
-        if peer not in self.members or self.halted is not None or self.frozen:
+        """The link to `peer` is gone. What is sent to it from now on goes over a fresh one. Behind the failure that
+        stopped the epoch it is no more than a doubt: the next epoch makes the link anew."""
+        if peer not in self.members or self.halted is not None:
             return
-        if self._open() and peer in self.joined:
+        if self.frozen:
+            self.link_doubted(peer, text)
+        elif self._open() and peer in self.joined:
+            self._doubts[peer] = True
             self.stop(peer, Status.PEER_LOST, text)
         else:
             self._event("suspect", self.epoch, peer, int(Status.PEER_LOST), text)

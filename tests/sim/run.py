@@ -71,6 +71,8 @@ def catch(name: str) -> tuple[str, int, str]:
     for seed in range(1, MUTANT_SEEDS + 1):
         result = run_seed(seed, mutant.faults, mutant.kinds)
         if result.violations:
+            sound = run_seed(seed, mutant.faults)
+            assert not sound.violations, f"seed {seed} fails without {name} too: {sound.violations}"
             return name, seed, result.violations[0]
     return name, MUTANT_SEEDS + 1, "not caught"
 

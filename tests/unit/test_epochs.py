@@ -331,6 +331,22 @@ def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:
     assert (census.peers, census.groups, census.largest_group) == (2, 2, 1)
 
 
+def test_who_held_the_others_together_leaves_while_they_vote_for_a_better_ring() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    for _ in range(bench.limits.link_failures + 1):
+        bench.frozen("b", "c")
+        bench.run()
+    assert _view(bench, "a").ring == (0, 1, 2)
+    assert _view(bench, "a").parents, "b and c meet at a"
+    bench.vote("b", VoteKind.OPTIMIZE_TOPOLOGY)
+    bench.vote("c", VoteKind.OPTIMIZE_TOPOLOGY)
+    bench.run()
+    bench.perform(bench.peer("a"), bench.peer("a").core.leave("", bench.now))
+    bench.run()
+    assert len(_view(bench, "b").members) < 3
+
+
 def test_each_epoch_of_the_run_is_used_once() -> None:
     bench = Bench()
     bench.together("a")
