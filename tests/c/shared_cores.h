@@ -18,6 +18,8 @@ struct cores {
     pccl_peer_id id[CORES_MAX];
     uint32_t size;
     uint64_t epoch, now_ns;
+    pccl_shape shape; /* of views to come, with their ring and parents; all zero: FULL, in rank order */
+    const uint32_t *ring, *parents;
 };
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options);

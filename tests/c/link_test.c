@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * link_test.c - groups whose members are not all linked: what reaches whom along which links, and which links' breaking
+ * stops something.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "shared_cores.h"
+
+enum { COUNT = 3000 };
+static int32_t input[CORES_MAX][CORES_MAX * COUNT], output[CORES_MAX][CORES_MAX * COUNT];
+
+/* Three ways to live without the links 0-3 and 1-2 of four members; and a star around 0. */
+static const struct form {
+    pccl_shape shape;
+    uint32_t ring[4], parents[4], dead[3][2], dead_count;
+} forms[] = {
+    {PCCL_SHAPE_RING, {0, 1, 3, 2}, {0}, {{0, 3}, {1, 2}}, 2},
+    {PCCL_SHAPE_TREE, {0, 1, 3, 2}, {0, 0, 1, 2}, {{0, 3}, {1, 2}}, 2},
+    {PCCL_SHAPE_TREE, {1, 3, 2, 0}, {0, 0, 1, 0}, {{0, 3}, {1, 2}}, 2},
+    {PCCL_SHAPE_TREE, {0, 1, 2, 3}, {0, 0, 0, 0}, {{1, 2}, {1, 3}, {2, 3}}, 3},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static void make(struct cores *c, const struct form *form) {
+    cores_make(c, 4, NULL);
+    for (uint32_t i = 0; i < form->dead_count; i++)
+        pccl__sim_block(c->network, c->id[form->dead[i][0]], c->id[form->dead[i][1]]);
+    c->shape = form->shape;
+    c->ring = form->ring;
+    c->parents = form->shape == PCCL_SHAPE_TREE ? form->parents : NULL;
+    cores_install(c, NULL, 0, PCCL_OK, NULL);
+}
+
+/* Nothing was ever sent over a dead link. */
+static void done(struct cores *c) {
+    EXPECT(pccl__sim_blocked_frames(c->network) == 0, "%d frames", (int)pccl__sim_blocked_frames(c->network));
+    cores_free(c);
+}
+
+static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t count) {
+    for (uint32_t i = 0; i < CORES_MAX * COUNT; i++) input[peer][i] = (int32_t)(i + 100000 * (peer + 1));
+    return (pccl_call){.collective = collective,
+                       .dtype = PCCL_INT32,
+                       .count = count,
+                       .root = 3,
+                       .input = input[peer],
+                       .output = output[peer]};
+}
+
+static int32_t expected(pccl_collective collective, uint32_t peer, uint32_t i) {
+    switch (collective) {
+    case PCCL_ALL_REDUCE:
+        return (int32_t)(4 * i + 1000000);
+    case PCCL_REDUCE_SCATTER:
+        return (int32_t)(4 * (peer * COUNT + i) + 1000000);
+    case PCCL_ALL_GATHER:
+        return (int32_t)(i % COUNT + 100000 * (i / COUNT + 1));
+    default:
+        return (int32_t)(i + 400000);
+    }
+}
+
+static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm expected_algorithm) {
+    pccl_operation *op[4];
+    for (uint32_t i = 0; i < 4; i++) op[i] = cores_start(c, i, call_of(i, collective, COUNT));
+    cores_run(c, 20000);
+    for (uint32_t p = 0; p < 4; p++) {
+        EXPECT(op[p]->ended && op[p]->status == PCCL_OK, "%s: %s", pccl_collective_name(collective), op[p]->text);
+        EXPECT(op[p]->info.algorithm == expected_algorithm, "%s", pccl_algorithm_name(op[p]->info.algorithm));
+        uint32_t count = collective == PCCL_BARRIER ? 0 : collective == PCCL_ALL_GATHER ? 4 * COUNT : COUNT;
+        for (uint32_t i = 0; i < count; i++)
+            EXPECT(output[p][i] == expected(collective, p, i), "%s: rank %u, %u", pccl_collective_name(collective), p,
+                   i);
+        pccl__core_handle_free(op[p]);
+    }
+}
+
+static void test_collectives(const struct form *form) {
+    struct cores c;
+    make(&c, form);
+    pccl_algorithm chosen = form->shape == PCCL_SHAPE_RING ? PCCL_RING : PCCL_TREE;
+    for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
+        bool chains = form->shape == PCCL_SHAPE_RING && collective == PCCL_BROADCAST;
+        run_all(&c, (pccl_collective)collective, chains ? PCCL_CHAIN : chosen);
+    }
+    done(&c);
+}
+
+/* One member differs: all hear of both sides, whoever they are linked to, and the next operation is as good as any. */
+static void test_mismatch(const struct form *form) {
+    for (uint32_t other = 0; other < 4; other++) {
+        struct cores c;
+        make(&c, form);
+        pccl_operation *op[4];
+        for (uint32_t i = 0; i < 4; i++)
+            op[i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, i == other ? COUNT - 1 : COUNT));
+        cores_run(&c, 400000);
+        for (uint32_t i = 0; i < 4; i++) {
+            EXPECT(op[i]->ended && op[i]->status == PCCL_MISMATCH, "rank %u: %s", i, op[i]->text);
+            EXPECT(strstr(op[i]->text, "int32[3000]") && strstr(op[i]->text, "int32[2999]"), "%s", op[i]->text);
+            pccl__core_handle_free(op[i]);
+        }
+        run_all(&c, PCCL_BARRIER, form->shape == PCCL_SHAPE_RING ? PCCL_RING : PCCL_TREE);
+        done(&c);
+    }
+}
+
+/* Whoever stops, all stop, and are told who was the first. Whoever does not come is named by all. */
+static void test_stop_and_absence(const struct form *form) {
+    for (uint32_t one = 0; one < 4; one++) {
+        struct cores c;
+        make(&c, form);
+        pccl_operation *op[4] = {NULL};
+        for (uint32_t i = 0; i < 4; i++)
+            if (i != one) op[i] = cores_start(&c, i, call_of(i, PCCL_BARRIER, 0));
+        cores_run(&c, 900000);
+        pccl_event event, last = {.ranks_count = 0};
+        for (uint32_t i = 0; i < 4; i++) {
+            if (i == one) continue;
+            while (cores_event(&c, i, PCCL_EVENT_STALLED, &event)) last = event;
+            EXPECT(last.absent && last.ranks_count == 1 && last.ranks[0] == one, "rank %u of %u: %s", i, one,
+                   last.text);
+        }
+        pccl__core_freeze(c.core[one], PCCL_NO_MEMORY, NULL, "a reason");
+        cores_run(&c, 10000);
+        char told[64];
+        snprintf(told, sizeof told, "rank %u stopped: a reason", one);
+        for (uint32_t i = 0; i < 4; i++) {
+            EXPECT(cores_event(&c, i, PCCL_EVENT_FROZEN, &event), "rank %u did not stop", i);
+            EXPECT(i == one || strcmp(event.text, told) == 0, "%s", event.text);
+        }
+        cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+        for (uint32_t i = 0; i < 4; i++)
+            if (op[i]) pccl__core_handle_free(op[i]);
+        run_all(&c, PCCL_ALL_REDUCE, form->shape == PCCL_SHAPE_RING ? PCCL_RING : PCCL_TREE);
+        done(&c);
+    }
+}
+
+/* A link that the shape leaves out is made when asked for, and breaks without stopping the operations beside it. */
+static void test_unused_link(void) {
+    struct cores c;
+    make(&c, &(struct form){PCCL_SHAPE_TREE, {0, 1, 2, 3}, {0, 0, 0, 0}, {{0}}, 0});
+    pccl_operation *op[4];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, COUNT));
+    pccl__core_dial(c.core[1], c.epoch, &c.id[2]);
+    pccl__core_dial(c.core[1], c.epoch - 1, &c.id[3]);
+    cores_run(&c, 1000);
+    pccl_event event;
+    EXPECT(!cores_event(&c, 1, PCCL_EVENT_LINKED, &event), "the other end has said nothing yet");
+    pccl__core_dial(c.core[2], c.epoch, &c.id[1]);
+    cores_run(&c, 1000);
+    EXPECT(cores_event(&c, 1, PCCL_EVENT_LINKED, &event) && event.peer.bytes[0] == 3, "%s", event.text);
+    pccl__sim_block(c.network, c.id[1], c.id[2]);
+    cores_run(&c, 1000);
+    EXPECT(cores_event(&c, 1, PCCL_EVENT_SUSPECT, &event) && event.reason == PCCL_PEER_LOST, "%s", event.text);
+    pccl__core_dial(c.core[1], c.epoch, &c.id[2]);
+    cores_run(&c, 1000);
+    EXPECT(cores_event(&c, 1, PCCL_EVENT_SUSPECT, &event), "it cannot be made again");
+    op[3] = cores_start(&c, 3, call_of(3, PCCL_ALL_REDUCE, COUNT));
+    cores_run(&c, 20000);
+    for (uint32_t i = 0; i < 4; i++) {
+        EXPECT(!c.core[i]->frozen && op[i]->ended && op[i]->status == PCCL_OK, "%s", op[i]->text);
+        pccl__core_handle_free(op[i]);
+    }
+    cores_free(&c);
+}
+
+/* A stall makes no links but those of the ring. */
+static void test_stall_dials_no_more_than_the_ring(void) {
+    struct cores c;
+    cores_make(&c, 4, NULL);
+    pccl_operation *op = cores_start(&c, 0, call_of(0, PCCL_BROADCAST, COUNT));
+    pccl__sim_block(c.network, c.id[0], c.id[2]); /* in rank order, across the ring; counts what is sent there */
+    cores_run(&c, 2000000);
+    EXPECT(pccl__sim_blocked_frames(c.network) == 0, "%d frames", (int)pccl__sim_blocked_frames(c.network));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    pccl__core_handle_free(op);
+    cores_free(&c);
+}
+
+int main(void) {
+    for (uint32_t i = 0; i < FORMS; i++) {
+        test_collectives(&forms[i]);
+        test_mismatch(&forms[i]);
+        test_stop_and_absence(&forms[i]);
+    }
+    test_unused_link();
+    test_stall_dials_no_more_than_the_ring();
+    FINISH();
+}
