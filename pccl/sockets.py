@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import socket as socketlib
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -36,6 +38,13 @@ _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _HANDSHAKE_MS = 5_000
 """What a connection may take to become a zmq connection; silent or foreign ones are dropped then."""
+
+STRANGER_S = 8.0
+"""What a connection to the master may take to send its first message. zmq's own limit ends with the greeting, and for
+its oldest protocol with one byte."""
+
+MAX_STRANGERS = 512
+"""Connections that have sent no message yet; one more pushes the oldest out."""
 
 
 _SEAL_BYTES = 4
@@ -58,7 +67,7 @@ class _Pump:
     """Hands every message that a zmq socket receives to `deliver`, on the loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, socket: zmq.Socket[bytes], deliver: Callable[[list[bytes]], None]
+        self, loop: asyncio.AbstractEventLoop, socket: zmq.Socket[bytes], deliver: Callable[[list[zmq.Frame]], None]
     ) -> None:
         self._loop = loop
         self._socket = socket
@@ -83,7 +92,7 @@ class _Pump:
         for _ in range(_DRAIN_MESSAGES):
             if self._socket.closed or not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                 return
-            self._deliver(self._socket.recv_multipart(zmq.NOBLOCK, copy=True))
+            self._deliver(self._socket.recv_multipart(zmq.NOBLOCK, copy=False))
         self.soon()
 
 
@@ -148,15 +157,15 @@ class DealerLink:
         self._socket.setsockopt(zmq.LINGER, linger_ms)
         self._pump.stop()
 
-    def _deliver(self, parts: list[bytes]) -> None:
-        data = unseal(parts)
+    def _deliver(self, parts: list[zmq.Frame]) -> None:
+        data = unseal([part.bytes for part in parts])
         if data is None:
             self.redial()
         else:
             self._on_message(data)
 
-    def _observe(self, parts: list[bytes]) -> None:
-        standing = parse_monitor_message(parts)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+    def _observe(self, parts: list[zmq.Frame]) -> None:
+        standing = _monitored(parts)[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if standing != self.connected:
             self.connected = standing
             (self._on_connected if standing else self._on_disconnected)()
@@ -169,13 +178,14 @@ class RouterLink:
         """Binds to a numeric address; port 0 lets the system choose. Raises OSError (the port is taken)."""
         self._pump: _Pump | None = None
         self._monitor: _Pump | None = None
+        self._strangers = _Strangers()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = new_socket(self._context, zmq.ROUTER, listen)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
         # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         try:
             self._socket.bind(f"tcp://{listen}" if listen.port else f"tcp://{listen}".removesuffix(":0") + ":*")
         except zmq.ZMQError as failure:
@@ -193,15 +203,29 @@ class RouterLink:
     ) -> None:
         """From now on messages (peer id, data), damaged ones (peer id), closed connections are reported on `loop`."""
 
-        def deliver(parts: list[bytes]) -> None:
-            data = unseal(parts[1:])
+        def deliver(parts: list[zmq.Frame]) -> None:
+            try:
+                descriptor = int(parts[-1].get(zmq.SRCFD))
+            except zmq.ZMQError:
+                return  # a protocol so old that its connections have no properties: nobody of ours
+            peer, *rest = [part.bytes for part in parts]
+            data = unseal(rest)
             if data is None:
-                on_damaged(parts[0])
+                on_damaged(peer)
             else:
-                on_message(parts[0], data)
+                self._strangers.spoke(descriptor)
+                on_message(peer, data)
+
+        def observe(parts: list[zmq.Frame]) -> None:
+            event, descriptor = _monitored(parts)
+            if event == zmq.EVENT_ACCEPTED:
+                self._strangers.came(descriptor, loop)
+            else:
+                self._strangers.spoke(descriptor)
+                on_connection_closed()
 
         self._pump = _Pump(loop, self._socket, deliver)
-        self._monitor = _Pump(loop, self._monitor_socket, lambda _: on_connection_closed())
+        self._monitor = _Pump(loop, self._monitor_socket, observe)
 
     def send(self, peer: bytes, data: bytes) -> bool:
         """Queues a message; False when the peer is not connected or its queue is full."""
@@ -218,6 +242,7 @@ class RouterLink:
 
     def close(self) -> None:
         """Closes it, started or not; queued messages get a short time to leave."""
+        self._strangers.close()
         self._socket.disable_monitor()
         if self._pump is not None and self._monitor is not None:
             self._monitor.stop()
@@ -226,6 +251,57 @@ class RouterLink:
         self._monitor_socket.close(linger=0)
         self._socket.close()
         self._context.term()
+
+
+class _Strangers:
+    """Connections that have sent no message yet. zmq knows them by descriptor only, and lets none be closed: so they
+    are shut down under it, which it takes for the other side's end. Should the number belong to a peer by now, that
+    peer dials again."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}  # descriptor -> loop time, oldest first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def came(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._since.pop(descriptor, None)
+        self._since[descriptor] = loop.time()
+        if len(self._since) > MAX_STRANGERS:
+            self._shut_down(next(iter(self._since)))
+        if self._timer is None:
+            self._timer = loop.call_later(STRANGER_S, self._check, loop)
+
+    def spoke(self, descriptor: int) -> None:
+        """Or has gone by itself."""
+        self._since.pop(descriptor, None)
+
+    def close(self) -> None:
+        self._since.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        while self._since:
+            descriptor, since = next(iter(self._since.items()))
+            left = since + STRANGER_S - loop.time()
+            if left > 0:
+                self._timer = loop.call_later(left, self._check, loop)
+                return
+            self._shut_down(descriptor)
+
+    def _shut_down(self, descriptor: int) -> None:
+        del self._since[descriptor]
+        try:
+            with socketlib.socket(fileno=os.dup(descriptor)) as connection:
+                connection.shutdown(socketlib.SHUT_RDWR)
+        except OSError:
+            pass  # it has gone already
+
+
+def _monitored(parts: list[zmq.Frame]) -> tuple[int, int]:
+    """(event, its value) of a monitor's message; the value of connections is a descriptor."""
+    said = parse_monitor_message([part.bytes for part in parts])
+    return int(said["event"]), int(said["value"])
 
 
 def new_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: HostPort) -> zmq.Socket[bytes]:
