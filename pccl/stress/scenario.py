@@ -52,13 +52,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Work:
-    """What the peers do in a step: one concurrent all_reduce per tensor and one of the state's gradient."""
+    """What the peers do in a step: one concurrent all_reduce per tensor and one of the state's gradient. `connections`
+    is how many TCP connections a link has; 0 lets pccl choose, and the number of descriptors varies."""
 
     tensors: tuple[int, ...] = (4 << 20, 1 << 20, 64 << 10, 8 << 10)
     state: int = 1 << 20
     in_flight: int = 4
     steps_per_sync: int = 5
     pause_ms: float = 0.0
+    connections: int = 4
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ _WORK: dict[str, Callable[[Any], Any]] = {
     "in_flight": _whole(1, 64),
     "steps_per_sync": _whole(1, 10_000),
     "pause_ms": _number(0, 60_000),
+    "connections": _whole(0, 64),
 }
 _SOURCE: dict[str, Callable[[Any], Any]] = {"weight": _number(0.001, 1000), "hold_s": _span}
 

@@ -210,6 +210,7 @@ class Supervisor:
             in_flight=work.in_flight,
             steps_per_sync=work.steps_per_sync,
             pause_ms=work.pause_ms,
+            connections=work.connections,
             trace=None if self._site.scratch else str(self._settings.folder.resolve() / f"peer-{action.number}.trace"),
         )
         arguments = ["-m", "pccl.stress.worker", json.dumps(asdict(orders))]

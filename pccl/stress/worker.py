@@ -49,6 +49,7 @@ class Orders:
     in_flight: int
     steps_per_sync: int
     pause_ms: float
+    connections: int
     trace: str | None
 
 
@@ -140,7 +141,12 @@ class Worker:
         """Until the supervisor says that it is over."""
         over = False
         while not over:
-            comm = pccl.Communicator(self._orders.master, advertise=self._orders.advertise, shm=self._orders.shm)
+            comm = pccl.Communicator(
+                self._orders.master,
+                p2p_connection_pool_size=self._orders.connections,
+                advertise=self._orders.advertise,
+                shm=self._orders.shm,
+            )
             try:
                 with comm:
                     comm.connect()
