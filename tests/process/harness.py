@@ -20,10 +20,13 @@ from types import FunctionType, TracebackType
 from typing import Any
 
 import pccl
+from pccl import fleet
 from pccl.fleet import Child, Fleet, Line, Master
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 30.0 * float(os.environ.get("PCCL_TEST_PATIENCE", "1"))  # sanitizers make all slower
+PATIENCE = float(os.environ.get("PCCL_TEST_PATIENCE", "1"))  # sanitizers make all slower
+LIMIT_S = 30.0 * PATIENCE
+fleet.MASTER_LIMIT_S *= PATIENCE
 
 
 class Run:
