@@ -120,6 +120,10 @@ def test_a_link_that_is_reset_can_be_dialled_again(all_of_them: Checkers) -> Non
     assert found(all_of_them) == []
     all_of_them.observe(10.1, 2, {"kind": "expelled", "why": "its links broke"})
     assert found(all_of_them) == ["innocence: it was expelled although a way led to it: its links broke"]
+    for at_s in (30.0, 50.0):
+        all_of_them.innocence.trials.append(Trial(Fault("reset", 0.0, 0.0, 0.0, 0.0), at_s, (2,), {0, 1}, 3))
+    all_of_them.observe(50.1, 2, {"kind": "expelled", "why": "its links broke again and again"})
+    assert len(found(all_of_them)) == 1, "three faults in a row, and the master gives the links up"
 
 
 @pytest.mark.parametrize(
