@@ -21,12 +21,14 @@ _PIECE_S = 0.01
 class Faults:
     """One direction. `delay_ms` is added to every byte and costs no throughput. `rate` is bytes a second of each
     connection, `total_rate` of all that these faults apply to; 0 is no limit. `hold` forwards nothing while both
-    sockets stay open, and loses nothing. One of `corrupt_every` bytes, on average, gets another bit; 0 is none."""
+    sockets stay open, and loses nothing. `refuse` (of what the dialler says) resets new connections as soon as it is
+    known whose they are. One of `corrupt_every` bytes, on average, gets another bit; 0 is none."""
 
     delay_ms: float = 0.0
     rate: int = 0
     total_rate: int = 0
     hold: bool = False
+    refuse: bool = False
     corrupt_every: int = 0
 
     def changed(self, changes: Mapping[str, Any]) -> Faults:
@@ -36,7 +38,7 @@ class Faults:
             if name not in known:
                 raise InvalidArgument(f"a relay knows no fault {name!r}; there are {', '.join(sorted(known))}")
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if name == "hold":
+            if name in ("hold", "refuse"):
                 right = isinstance(value, bool)
             else:
                 right = (whole or (name == "delay_ms" and isinstance(value, float))) and value >= 0

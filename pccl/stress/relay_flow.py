@@ -155,6 +155,8 @@ class Connection:
                     raise EOFError
                 head += data
             self.name = head[first:end].hex()
+        if lane.rule(self.name, "up").faults.refuse:
+            raise EOFError
         target = socket.socket(socket.AF_INET6 if addresses.is_ipv6(lane.target[0]) else socket.AF_INET)
         self._sockets.append(target)
         target.setblocking(False)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from pccl.stress.relay import Link
+from tests.process.faults import long
 from tests.process.team import Member, Team
 
 pytestmark = pytest.mark.process
 
-MASTER = ("--heartbeat-timeout", "3")
+MASTER = ("--heartbeat-timeout", "2")
 SHARES = (0.0, 0.3, 0.6, 0.9)
 """Of what a newcomer tells the master until it is accepted: greeting, hello, registration, what comes after it."""
 
@@ -66,7 +67,7 @@ def come(team: Team, at_bytes: int, strike: Callable[[Member], object]) -> Link:
     return joiner.control
 
 
-@pytest.mark.parametrize("how", STRIKES)
+@pytest.mark.parametrize("how", ["kill", "hold", *long("stop")])
 def test_a_newcomer_that_fails_on_its_way_in_disturbs_nobody(tmp_path: Path, how: str) -> None:
     with Team(tmp_path, 2, master=MASTER) as team:
         told = joined_bytes(team)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.faults import long
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, SMALL, Team
 
@@ -19,7 +20,7 @@ def hold_all(team: Team, on: bool) -> None:
         member.control.set(hold=on)
 
 
-@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("restart", [False, *long(True)])
 def test_operations_go_on_while_the_master_is_cut_off(tmp_path: Path, restart: bool) -> None:
     with Team(tmp_path, 3, journal=True, master=("--heartbeat-timeout", "1")) as team:
         team.works()
@@ -44,7 +45,7 @@ def test_operations_go_on_while_the_master_is_cut_off(tmp_path: Path, restart: b
         team.works()
 
 
-@pytest.mark.parametrize("elements", [SMALL, LARGE])
+@pytest.mark.parametrize("elements", [LARGE, *long(SMALL)])
 def test_the_master_dies_in_an_operation_and_comes_back(tmp_path: Path, elements: int) -> None:
     """B46: killed at a chosen byte of an operation, which succeeds, as do all that follow. Started again at the same
     port, it lets newcomers in."""

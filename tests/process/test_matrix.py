@@ -18,7 +18,7 @@ from tests.process.workload import FORMS
 pytestmark = [pytest.mark.process]
 
 OPTIONS = {"p2p_connection_pool_size": 4, "checksum": "always"}
-MASTER = ("--heartbeat-timeout", "3")
+MASTER = ("--heartbeat-timeout", "2")
 FRAME_BYTES = 112
 PHASES = {
     "first bytes": (0.0, 0),

@@ -11,7 +11,7 @@ from tests.process.team import LARGE, Member, Team
 
 pytestmark = pytest.mark.process
 
-MASTER = ("--heartbeat-timeout", "3")
+MASTER = ("--heartbeat-timeout", "2")
 REVISION = 5
 
 

@@ -12,7 +12,7 @@ from tests.process.team import Member, Team
 
 pytestmark = pytest.mark.process
 
-MASTER = ("--heartbeat-timeout", "3")
+MASTER = ("--heartbeat-timeout", "2")
 REVISION = 5
 
 

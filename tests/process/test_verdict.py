@@ -15,7 +15,7 @@ from tests.process.workload import FORMS
 
 pytestmark = pytest.mark.process
 
-MASTER = ("--heartbeat-timeout", "3")
+MASTER = ("--heartbeat-timeout", "2")
 
 
 SHORT = [("kill", SMALL), ("kill", LARGE), ("pause", SMALL), ("cut_off", LARGE), ("reset", LARGE)]

@@ -350,6 +350,13 @@ def test_connections_have_names_and_faults_of_their_own(bench: Bench) -> None:
     assert fired.wait(LIMIT_S)
     assert link.cut(b"bb".hex()) == 1
     assert at_second.recv(1) == b""
+    link.set("up", name=b"bb".hex(), refuse=True)
+    third = bench.dial(link)
+    third.sendall(b"-bb third")
+    with pytest.raises(ConnectionResetError):
+        third.recv(1)
+    bench.dial(link).sendall(b"-aa again")
+    assert receive(bench.accept(), 9) == b"-aa again"
 
 
 def test_a_link_before_a_peer_leaves_the_peer_its_port(bench: Bench) -> None:
