@@ -1,48 +1,90 @@
 # SPDX-License-Identifier: MIT
-"""One link of a group is dead for good, while both its ends live: nobody is expelled, and operations find a way."""
+"""Links that cannot be made: from one side, from either side, and none at all. Addresses that nobody can dial stand for
+firewalls: a peer listens on 127.0.0.1 and tells the others another address of the loopback network."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.process.faults import long
-from tests.process.team import LARGE, SMALL, Member, Team
-from tests.process.workload import FORMS
+import pccl
+from pccl.fleet import Line
+from tests.process.harness import Run, gather
 
 pytestmark = pytest.mark.process
 
-
-def sever(one: Member, other: Member) -> None:
-    """Whoever of the two dials the other from now on gets a reset."""
-    for dialled, dialler in ((one, other), (other, one)):
-        dialled.data.set(name=dialler.id, refuse=True)
-        dialled.data.reset(dialler.id)
+STEPS = 20
 
 
-def mend(one: Member, other: Member) -> None:
-    for dialled, dialler in ((one, other), (other, one)):
-        dialled.data.set(name=dialler.id, refuse=False)
+def hidden(number: int) -> str:
+    """An `advertise=` for a peer that nobody can dial."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        return f"127.0.0.{70 + number}:{holder.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("elements", [SMALL, *long(LARGE)])
-def test_a_dead_link_between_two_living_members(tmp_path: Path, elements: int) -> None:
-    """It dies in the middle of an operation. All members stay, every collective works, in place and not."""
-    with Team(tmp_path, 4) as team:
-        team.works()
-        one, other = team.all[0], team.all[1]
-        before = team.footprint(team.all)
-        team.data.at(team.traffic("all_reduce", elements, True) // 2, lambda: sever(one, other))
-        team.begin("all_reduce", elements, True)
-        assert team.outcomes().members == sorted(team.members)
-        team.settle()
-        for collective, in_place in FORMS:
-            team.begin(collective, elements, in_place)
-            outcome = team.outcomes()
-            if collective != "broadcast":
-                assert outcome.members == sorted(team.members)
-        mend(one, other)
-        team.settle()
-        team.works()
-        team.back_to(before, team.all)
+def summing(line: Line, address: str, peers: str, link_timeout: str, advertise: str = "") -> None:
+    """Sums until all have done STEPS; says what it took."""
+    options = {"shm": "off", "link_timeout": float(link_timeout), "advertise": advertise or None}
+    with pccl.Communicator(address, **options) as comm:  # type: ignore[arg-type]
+        comm.connect()
+        gather(comm, int(peers))
+        epoch, failures, algorithms = comm.epoch, 0, set()
+        line.send(kind="gathered")
+        line.receive()
+        for step in range(STEPS):
+            for elements in (3, 100_000):
+                while True:
+                    x = np.full(elements, comm.rank + step, np.float64)
+                    try:
+                        info = comm.all_reduce(x)
+                    except pccl.PeerLost:
+                        failures += 1
+                        continue
+                    except pccl.PCCLError as error:
+                        line.send(kind="failed", error=type(error).__name__, text=str(error))
+                        return
+                    break
+                world = info.world_size
+                assert (x == world * (world - 1) / 2 + world * step).all()
+                algorithms.add(pccl.Algorithm(info.algorithm).name)
+        gathered = np.empty(5 * world, np.int64)
+        comm.all_gather(np.full(5, comm.rank), gathered)
+        assert gathered.tolist() == np.repeat(np.arange(world), 5).tolist()
+        comm.barrier()
+        line.send(kind="done", epochs=comm.epoch - epoch, failures=failures, world=world, algorithms=sorted(algorithms))
+        line.receive()
+
+
+def outcome(folder: Path, kind: str, link_timeout: str, advertised: list[str]) -> list[dict[str, Any]]:
+    """What each peer says in the end; all go on until all have said it."""
+    with Run(folder) as run:
+        peers = [run.peer(summing, str(len(advertised)), link_timeout, *([it] if it else [])) for it in advertised]
+        for peer in peers:
+            run.expect(peer, "gathered")
+        for peer in peers:
+            peer.tell(kind="go")
+        return [run.expect(peer, kind) for peer in peers]
+
+
+def test_one_side_that_can_dial_is_enough(tmp_path: Path) -> None:
+    """Nobody can dial rank 1, which can dial everybody: nothing stops, no operation is repeated."""
+    for said in outcome(tmp_path, "done", "10", ["", hidden(1), ""]):
+        assert (said["epochs"], said["failures"], said["world"]) == (0, 0, 3)
+
+
+def test_a_dead_link_is_worked_around(tmp_path: Path) -> None:
+    """Nobody can dial ranks 1 and 2, so they have no link to each other: rank 0 stands between them."""
+    for said in outcome(tmp_path, "done", "1", ["", hidden(1), hidden(2)]):
+        assert said["world"] == 3
+        assert "TREE" in said["algorithms"]
+
+
+def test_two_peers_without_a_link_are_told_which_one(tmp_path: Path) -> None:
+    """The end comes after several tries in both directions, and its text names the link."""
+    said = {it["error"]: it["text"] for it in outcome(tmp_path, "failed", "1", [hidden(1), hidden(2)])}
+    assert sorted(said) == ["Expelled", "TooFewPeers"]
+    assert "no way leads to it, the links between ranks 0-1 are dead" in said["Expelled"]
