@@ -417,12 +417,12 @@ MUTANTS: dict[str, Mutant] = {
         for engine in (NoFreeze, NoBarrier, ShortBarrier, StaleEpoch, PublishesNothing, HastyReport)
     },
     **{
-        engine.__name__: Mutant(Kinds(engine=engine), ("data_break", "slow_link", "join_storm", "crash"))
+        engine.__name__: Mutant(Kinds(engine=engine), ("data_break", "leave", "join_storm", "crash", "slow"))
         for engine in (CallsBehindFailures, ClearsLaterFailures, HalfStep)
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _LOSSES)
-        for master in (AnyDone, EarlyVerdict, OneSurvivorLess, AnyNonce, TrustsAccusers, HearsayLinks)
+        for master in (AnyDone, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _RESTARTS)
@@ -432,11 +432,13 @@ MUTANTS: dict[str, Mutant] = {
         master.__name__: Mutant(Kinds(master=master), ("interrupt", "impatience", "join_storm"))
         for master in (LateWithdrawal, KeptVote)
     },
+    "AnyNonce": Mutant(Kinds(master=AnyNonce), ("data_break", "crash", "silent_crash", "burst", "aim", "slow")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
     "EarlySwap": Mutant(Kinds(sync=EarlySwap), ("join_storm", "drift")),
     "FirstDoubtOnly": Mutant(Kinds(peer=FirstDoubtOnly), ("data_dead", "drift")),
+    "HearsayLinks": Mutant(Kinds(master=HearsayLinks), ("data_break", "data_dead")),
     "LastRankWins": Mutant(Kinds(sync=LastRankWins), ("join_storm", "drift")),
     "LazyDisk": Mutant(Kinds(disk=LazyDisk), ("crash", "master_crash")),
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
