@@ -52,6 +52,7 @@ def leaving(line: Line, address: str, how: str) -> None:
 
 @pytest.mark.parametrize(("how", "code"), [("return", 0), ("exit", 3), ("raise", 1), ("drop", 0)])
 def test_a_process_ends_with_its_own_code_and_the_others_hear_of_it(tmp_path: Path, how: str, code: int) -> None:
+    """B65."""
     with Run(tmp_path) as run:
         pair = [run.peer(leaving, how) for _ in range(2)]
         leaders = [run.expect(peer, "ready")["leader"] for peer in pair]
@@ -66,6 +67,23 @@ def test_a_process_ends_with_its_own_code_and_the_others_hear_of_it(tmp_path: Pa
         assert run.ended(leader) == code
         assert run.ended(other) == 0
         assert time.monotonic() - begun < QUICKLY_S
+
+
+def hosting(line: Line, address: str) -> None:
+    """A master and a peer in one process, which ends without a word to either."""
+    node = pccl.MasterNode("127.0.0.1:0")
+    node.run()
+    comm = pccl.Communicator(node.address)
+    comm.connect()
+    sys.exit(3)
+
+
+def test_a_master_in_the_process_does_not_hold_it_up(tmp_path: Path) -> None:
+    """B65."""
+    with Run(tmp_path, master=False) as run:
+        peer = run.peer(hosting)
+        assert run.ended(peer) == 3
+        assert run.log(peer) == ""
 
 
 # ---------------------------------------------------------------------------------------------- close

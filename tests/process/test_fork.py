@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -75,6 +77,7 @@ def forking(line: Line, address: str) -> None:
 
 
 def test_a_fork_disturbs_nobody(tmp_path: Path) -> None:
+    """B64."""
     with Run(tmp_path) as run:
         pair = [run.peer(forking) for _ in range(2)]
         for peer in pair:
@@ -85,6 +88,78 @@ def test_a_fork_disturbs_nobody(tmp_path: Path) -> None:
             assert message == {"kind": "done"}, run.log(peer)
         assert [run.ended(peer) for peer in pair] == [0, 0]
         assert [run.log(peer) for peer in pair] == ["", ""]
+
+
+class Squares:
+    """A data set whose workers are forks."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        return square(index)
+
+
+def loading(line: Line, address: str) -> None:
+    """Reduces while the workers of a DataLoader come and go."""
+    torch = importlib.import_module("torch.utils.data")
+    comm = join(address, 2)
+    for _ in range(3):
+        loader = torch.DataLoader(Squares(), batch_size=8, num_workers=2, multiprocessing_context="fork")
+        for batch in loader:
+            x = batch.double()
+            assert comm.all_reduce(x).world_size == 2
+            assert (x == 2 * batch).all()
+    comm.barrier()
+    comm.close()
+
+
+def test_workers_of_a_data_loader_disturb_nobody(tmp_path: Path) -> None:
+    """B64."""
+    pytest.importorskip("torch")
+    with Run(tmp_path) as run:
+        pair = [run.peer(loading) for _ in range(2)]
+        assert [run.ended(peer) for peer in pair] == [0, 0]
+
+
+def child_with_its_own(line: Line, address: str) -> None:
+    """Forks a child that makes a communicator of its own, in a group of its own, while the parent's works."""
+    with pccl.Communicator(address, min_world_size=1) as comm:
+        comm.connect()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with pccl.Communicator(address, 1, min_world_size=1) as own:
+                own.connect()
+                os.write(write, bytes([own.all_reduce(np.ones(10)).world_size, own.num_groups]))
+            os._exit(0)
+        while comm.global_world_size < 2:
+            if comm.are_peers_pending():
+                comm.update_topology()
+        assert os.read(read, 2) == bytes([1, 2])
+        assert os.waitpid(child, 0)[1] == 0
+        assert comm.all_reduce(np.ones(10)).world_size == 1
+        line.send(kind="done")
+
+
+def test_a_child_may_have_a_communicator_of_its_own(tmp_path: Path) -> None:
+    """B64."""
+    with Run(tmp_path) as run:
+        peer = run.peer(child_with_its_own)
+        run.expect(peer, "done")
+        assert run.ended(peer) == 0
+
+
+def test_what_is_executed_inherits_no_descriptor() -> None:
+    """B64: also where a program is started without closing them."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        before = set(os.listdir("/proc/self/fd"))
+        node.run()
+        with pccl.Communicator(node.address, min_world_size=1) as comm:
+            comm.connect()
+            for name in set(os.listdir("/proc/self/fd")) - before:
+                with contextlib.suppress(OSError):  # that of the listing itself
+                    assert not os.get_inheritable(int(name))
 
 
 def dying_parent(line: Line, address: str) -> None:

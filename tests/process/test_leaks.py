@@ -48,6 +48,7 @@ def cycle(address: str, *, close: bool) -> None:
 
 @pytest.mark.parametrize("close", [True, False])
 def test_a_hundred_communicators_leave_nothing(close: bool) -> None:
+    """B73: what is only dropped is closed by the garbage collector. `stress/leaks.py` does a thousand, with memory."""
     with pccl.MasterNode("127.0.0.1:0") as node:
         node.run()
         cycle(node.address, close=True)
@@ -87,4 +88,38 @@ def test_two_peers_meet_again_in_many_lives(tmp_path: Path) -> None:
         pair = [run.peer(again_and_again, "20") for _ in range(2)]
         for peer in pair:
             assert run.expect(peer, "lived")["leaks"] is False
+        assert [run.ended(peer) for peer in pair] == [0, 0]
+
+
+def varying(line: Line, address: str) -> None:
+    """Many operations, all of different sizes; says how much memory each cost."""
+    comm = join(address, 2)
+    base = 0
+    for step in range(3500):
+        size = 30_000 - 2 * step
+        x = np.ones(size, np.float32)
+        comm.all_reduce(x)
+        if step % 2:
+            comm.all_gather(x, np.empty(2 * size, np.float32))
+        else:
+            comm.reduce_scatter(x, np.empty(size // 2, np.float32))
+        if step == 500:
+            base = resident()
+    line.send(kind="grown", bytes=resident() - base)
+    comm.barrier()
+    comm.close()
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def test_operations_of_ever_different_sizes_do_not_add_up(tmp_path: Path) -> None:
+    """B74: less than a kilobyte each."""
+    with Run(tmp_path) as run:
+        pair = [run.peer(varying) for _ in range(2)]
+        for peer in pair:
+            assert run.expect(peer, "grown")["bytes"] < 3000 * 1024
         assert [run.ended(peer) for peer in pair] == [0, 0]

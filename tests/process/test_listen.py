@@ -41,6 +41,7 @@ def listeners(port: int) -> list[str]:
 
 
 def test_it_listens_on_the_route_to_the_master_only(node: pccl.MasterNode) -> None:
+    """B62."""
     with pccl.Communicator(node.address, min_world_size=1) as comm:
         comm.connect()
         assert member(comm).address == "127.0.0.1"
@@ -75,6 +76,8 @@ def test_a_taken_port_fails_the_connect(node: pccl.MasterNode) -> None:
 
 
 def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B51."""
+
     def no_name(*_: object) -> str:
         raise AssertionError("asked for the own host's name")
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import pccl
 from pccl.fleet import Line
 from tests.process.harness import LIMIT_S, Run, join
+from tests.process.test_threads import at_once, close, joined
 
 pytestmark = pytest.mark.process
 
@@ -43,6 +46,7 @@ def test_signals_end_the_command_and_free_its_port(number: signal.Signals, code:
 
 
 def test_a_busy_port_is_one_line_and_an_error() -> None:
+    """B53."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         command = [sys.executable, "-m", "pccl", "master", "--listen", f"127.0.0.1:{port}"]
@@ -77,7 +81,65 @@ def test_many_masters_choose_ports_of_their_own() -> None:
             node.destroy()
 
 
+def test_twenty_masters_and_two_hundred_groups_at_once() -> None:
+    """B53: every port is chosen by the system and never given up in between, so nobody finds it taken."""
+    masters, groups = 20, 10
+
+    def begun(number: int) -> set[int]:
+        with pccl.MasterNode("127.0.0.1:0") as node:
+            node.run()
+            comms = joined(node.address, list(range(groups)), 1)
+            found = {comm._view().members[0].port for comm in comms}
+            assert all(comm.num_groups == groups for comm in comms)
+            close(comms)
+            return found
+
+    ports = at_once([partial(begun, number) for number in range(masters)])
+    assert all(len(found) == groups for found in ports)  # type: ignore[arg-type]
+
+
+def test_a_successor_on_the_same_port_need_not_wait(tmp_path: Path) -> None:
+    """B53: killed with connections open, and started again at once."""
+    with Run(tmp_path) as run:
+        peer = run.peer(connected)
+        run.expect(peer, "connected")
+        for _ in range(3):
+            run.master.kill()
+            run.master.start()
+        peer.tell(kind="end")
+        assert run.ended(peer) == 0
+
+
+def connected(line: Line, address: str) -> None:
+    with pccl.Communicator(address, min_world_size=1) as comm:
+        comm.connect()
+        line.send(kind="connected")
+        line.receive()
+
+
+def test_a_child_that_outlives_a_master_holds_neither_its_port_nor_its_journal(tmp_path: Path) -> None:
+    """B64, for masters: a pool worker, say."""
+    (read, write), (ready, begun) = os.pipe(), os.pipe()
+    journal = tmp_path / "journal"
+    with pccl.MasterNode("127.0.0.1:0", journal=journal) as node:
+        node.run()
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.write(begun, b"x")
+            os.read(read, 1)
+            os._exit(0)
+        os.read(ready, 1)
+    with pccl.MasterNode(node.address, journal=journal) as successor:
+        assert successor.address == node.address
+    os.write(write, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for descriptor in (read, write, ready, begun):
+        os.close(descriptor)
+
+
 def test_it_binds_only_where_told() -> None:
+    """B62."""
     with pccl.MasterNode("127.0.0.2:0") as node:
         node.run()
         port = int(node.address.rpartition(":")[2])

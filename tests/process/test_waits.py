@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,10 +103,65 @@ def test_other_threads_run_while_a_call_blocks(tmp_path: Path, where: str) -> No
         assert [run.ended(peer) for peer in pair] == [0, 0]
 
 
+WINDOWS = 12
+WINDOW_S = 0.05
+SHARE = 0.8
+
+
+def rate() -> float:
+    """Turns of a loop per second, over a short window."""
+    begun, turns = time.monotonic(), 0
+    while (now := time.monotonic()) - begun < WINDOW_S:
+        turns += 1
+    return turns / (now - begun)
+
+
+def ticking(line: Line, address: str, where: str) -> None:
+    """Rank 0 blocks while one of its threads counts; rank 1 follows when that has been compared."""
+    comm = join(address, 2)
+    comm.barrier(tag=1)
+    if comm.rank == 0:
+        idle: list[float] = []
+        busy: list[float] = []
+
+        def count(rates: list[float]) -> None:
+            rates.extend(rate() for _ in range(WINDOWS))
+            if rates is busy:
+                line.send(kind="counted", idle=sorted(idle), busy=sorted(busy))
+
+        alone = threading.Thread(target=count, args=(idle,))
+        alone.start()
+        alone.join()
+        call = blocked(comm, where)
+        threading.Thread(target=count, args=(busy,)).start()
+        call()
+    else:
+        line.send(kind="ready")
+        line.receive()
+        blocked(comm, where)()
+    comm.barrier(tag=2)
+    comm.close()
+
+
+@pytest.mark.parametrize("where", ["all_reduce", "handle", "update_topology", "sync_shared_state"])
+def test_other_threads_are_as_fast_while_a_call_blocks(tmp_path: Path, where: str) -> None:
+    """B70: of many short windows the best, since other processes take the rest."""
+    with Run(tmp_path) as run:
+        pair = [run.peer(ticking, where) for _ in range(2)]
+        messages = [run.next(peer) for peer in pair]
+        kinds = [message["kind"] for message in messages]
+        assert sorted(kinds) == ["counted", "ready"]
+        counted = messages[kinds.index("counted")]
+        assert counted["busy"][-1] >= SHARE * counted["idle"][WINDOWS // 2], counted
+        pair[kinds.index("ready")].tell(kind="go")
+        assert [run.ended(peer) for peer in pair] == [0, 0]
+
+
 # ---------------------------------------------------------------------------------------------- start order
 
 
 def test_peers_may_start_before_the_master(tmp_path: Path) -> None:
+    """B58."""
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         address = f"127.0.0.1:{placeholder.getsockname()[1]}"
     with Run(tmp_path, master=False) as run:
