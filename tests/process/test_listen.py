@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 
 import pccl
 from pccl.messages import Member
+from pccl.sockets import seal
 
 pytestmark = pytest.mark.process
 
 LISTEN = "0A"
+LIMIT_MS = 20_000
 
 
 @pytest.fixture
@@ -46,6 +50,39 @@ def test_it_listens_on_the_route_to_the_master_only(node: pccl.MasterNode) -> No
         comm.connect()
         assert member(comm).address == "127.0.0.1"
         assert listeners(member(comm).port) == ["127.0.0.1"]
+
+
+class Intruder:
+    """Unpickling it creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._path,)
+
+
+def test_nothing_is_unpickled(node: pccl.MasterNode, tmp_path: Path) -> None:
+    """B62: a message is data, never code."""
+    path = tmp_path / "created"
+    code = pickle.dumps(Intruder(path))
+    pickle.loads(code)
+    assert path.exists()
+    path.unlink()
+    with pccl.Communicator(node.address, min_world_size=1) as comm:
+        comm.connect()
+        for port in (int(node.address.rpartition(":")[2]), member(comm).port):
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(code)
+        with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+            dealer.setsockopt(zmq.ROUTING_ID, b"intruder-16bytes")
+            dealer.connect(f"tcp://{node.address}")
+            dealer.send(code)
+            dealer.send(seal(code))
+            assert dealer.poll(LIMIT_MS)  # it was refused, by an answer
+        comm.update_topology()
+        assert comm.all_reduce(np.ones(3)).world_size == 1
+    assert not path.exists()
 
 
 def test_an_interface_can_be_chosen(node: pccl.MasterNode) -> None:
