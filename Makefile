@@ -51,6 +51,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/kill_one.py
 	$(RUN)/python stress/in_place_kills.py
 	$(RUN)/python stress/master_kill.py
+	$(RUN)/python stress/leaks.py
 
 fuzz: $(VENV)/installed-test
 	CC=clang $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
