@@ -19,8 +19,7 @@ from tests.process.team import Member, Team
 
 Strike = Callable[[Team, Member], None]
 
-CORRUPT_EVERY = 2_000_000
-"""Rarer than a frame is long: none would ever arrive in full otherwise."""
+DAMAGED_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,9 @@ def plug_in(team: Team, victim: Member) -> None:
 
 
 def corrupt(team: Team, victim: Member) -> None:
-    each_link(team, victim, type(victim.data).set, corrupt_every=CORRUPT_EVERY)
+    """Most of the next few bytes from or to the victim are damaged, wherever they belong; then no more."""
+    each_link(team, victim, type(victim.data).set, corrupt_every=1)
+    team.data.at(DAMAGED_BYTES, lambda: purify(team, victim))
 
 
 def purify(team: Team, victim: Member) -> None:

@@ -49,10 +49,10 @@ def test_everything_in_flight_is_told_and_nothing_spins(tmp_path: Path, fault: s
 def test_failures_are_exceptions_and_processes_end_well(tmp_path: Path) -> None:
     """B26: a member is killed, bytes of the links are damaged, frames and all: survivors catch what there is to catch,
     go on, and end with status 0. (For a mismatch of sizes see test_mismatch.)"""
-    with Team(tmp_path, 3, checksum="always", p2p_connection_pool_size=8) as team:
+    with Team(tmp_path, 3, checksum="always", p2p_connection_pool_size=4) as team:
         team.works()
         victim, *survivors = team.all
-        FAULTS["corrupt"].strike(team, survivors[0])
+        team.data.at(1_000_000, lambda: FAULTS["corrupt"].strike(team, survivors[0]))
         team.begin("all_reduce", LARGE, True)
         team.outcomes()
         team.data.at(100_000, victim.child.kill)
