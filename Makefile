@@ -7,7 +7,8 @@
 #   make matrix   every fault in every phase of every collective, with real processes; an hour
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
-#   make fuzz     libFuzzer on every parser of the data plane, Hypothesis on those of the control plane: MINUTES=n
+#   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each, and Hypothesis on those of the
+#                 control plane; needs clang (CLANG=clang-14)
 #   make test-asan, make test-tsan
 #                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
@@ -15,6 +16,7 @@
 PYTHON ?= python3
 SEEDS ?= 200
 MINUTES ?= 10
+CLANG ?= clang
 VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
@@ -54,7 +56,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/leaks.py
 
 fuzz: $(VENV)/installed-test
-	CC=clang $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
+	CC=$(CLANG) $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
 		-DPCCL_FUZZ=ON -DPCCL_SANITIZE=address,undefined
 	$(RUN)/cmake --build build/fuzz --target fuzz
 	for target in build/fuzz/fuzz_*[a-z]; do mkdir -p build/fuzz/corpus/$$(basename $$target); \
