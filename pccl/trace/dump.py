@@ -83,9 +83,12 @@ class Tracer:
 
 
 def write(path: Path, trace: Trace) -> None:
-    """Writes `trace` to `path`, whole or not at all. Raises SystemFailure."""
+    """Writes `trace` to `path`, whole or not at all; into a pipe or a device, which stays one. Raises SystemFailure."""
     partial = path.with_name(path.name + f".{os.getpid()}.{threading.get_ident()}")
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(file.encode(trace))
+            return
         partial.write_bytes(file.encode(trace))
         partial.replace(path)
     except OSError as failure:

@@ -127,3 +127,15 @@ def test_a_signal_is_answered_while_the_main_thread_hangs_in_native_code(tmp_pat
             assert not (tmp_path / "first").exists()
         finally:
             process.kill()
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        dump.write(path, take("asked", "in a pipe"))
+        assert file.decode(os.read(reader, 1 << 20)) == take("asked", "in a pipe")
+        assert path.is_fifo()
+    finally:
+        os.close(reader)
