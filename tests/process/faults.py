@@ -107,6 +107,8 @@ class Case:
         self._fault = FAULTS[fault]
         self._victim: Member | None = None
         self._struck = threading.Event()
+        team.works()
+        team.footprint(team.all)  # with all links
 
     def play(self, collective: str, elements: int, in_place: bool, share: float, tail_bytes: int = 0) -> None:
         """Strikes after a share of the operation's traffic, less some bytes."""

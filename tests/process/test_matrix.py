@@ -38,7 +38,6 @@ PHASES = {
 def test_fault_in_phase(tmp_path: Path, fault: str, elements: int, phase: str) -> None:
     with Team(tmp_path, 3, master=MASTER, **OPTIONS) as team:
         case = Case(team, fault)
-        team.works()
         for collective, in_place in FORMS:
             case.play(collective, elements, in_place, *PHASES[phase])
 
@@ -48,7 +47,6 @@ def test_fault_in_data_and_finish(tmp_path: Path, fault: str) -> None:
     turn = list(FAULTS).index(fault)
     with Team(tmp_path, 3, master=MASTER, **OPTIONS) as team:
         case = Case(team, fault)
-        team.works()
         collective, in_place = FORMS[turn % len(FORMS)]
         case.play(collective, LARGE, in_place, *PHASES["data"])
         collective, in_place = FORMS[(turn + 3) % len(FORMS)]
