@@ -109,7 +109,7 @@ class Checkers:
         suspect = message.suspect if isinstance(message, Report) else NOBODY
         if isinstance(message, Suspect):
             suspect = message.peer
-        if suspect and isinstance(message, Report | Suspect):
+        if suspect not in (NOBODY, peer) and isinstance(message, Report | Suspect):
             # What is said again was true when it was said first.
             was_dead = self._accused.setdefault((peer, suspect, message.epoch, message.reason), suspect in dead)
             if was_dead:

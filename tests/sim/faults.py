@@ -74,6 +74,9 @@ MOMENTS = (Event.FROZEN.value, Event.VIEW.value, Event.VOTE.value, Event.REGISTE
 
 FOR_A_WHILE = (50.0, 400.0, 1_500.0)
 AIM_MS = 500.0
+BACK_MS = 300.0
+"""Ample time to notice that the control connection broke, and to be back."""
+
 GRACE_MS = 2.0 * LIMITS.heartbeat_limit_ms
 """After its own trouble a peer may still be removed for so long: the master may have begun to doubt it before."""
 
@@ -175,9 +178,9 @@ class Faults:
     def _a_while(self) -> float:
         return self._clock.random.choice(FOR_A_WHILE)
 
-    def excuse(self, peer: SimPeer, duration: float = 0.0) -> None:
+    def excuse(self, peer: SimPeer, duration: float = 0.0, grace: float = GRACE_MS) -> None:
         """`peer` is in trouble for so long: it may be removed."""
-        until = self._clock.now + duration + GRACE_MS * peer.slowness
+        until = self._clock.now + duration + grace * peer.slowness
         self._excused[peer.id] = max(self._excused.get(peer.id, 0.0), until)
 
     def excuses(self, peer: SimPeer, event: Event) -> bool:
@@ -256,7 +259,7 @@ class Faults:
     def _control_break(self) -> None:
         peer = self._pick()
         if peer is not None:
-            self.excuse(peer)
+            self.excuse(peer, grace=BACK_MS)
             self._world.break_control(peer)
 
     def _control_cut(self) -> None:

@@ -21,7 +21,6 @@ from pccl.protocol.master import MasterProtocol
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.roster import Group, Peer
 from pccl.protocol.state_master import MasterSync
-from pccl.protocol.suspicion import Accusation, Suspicions
 from pccl.protocol.types import (
     Append,
     Ballot,
@@ -329,19 +328,6 @@ class UnprobedNewcomers(MasterProtocol):
 # ---------------------------------------------------------------------------------------------- suspicion, identity
 
 
-class _AnyNonceSuspicions(Suspicions):
-    def answered(self, suspect: PeerId, nonce: int) -> list[Accusation]:
-        return super().answered(suspect, self._cases[suspect].nonce if suspect in self._cases else nonce)
-
-
-class AnyNonce(MasterProtocol):
-    """Takes any answer to a probe, however old, for a proof that the suspect lives."""
-
-    def start(self, now: int) -> list[MasterOutput]:
-        self._suspicions.__class__ = _AnyNonceSuspicions
-        return super().start(now)
-
-
 class TrustsAccusers(MasterProtocol):
     """Removes whoever is suspected, without a probe."""
 
@@ -426,13 +412,12 @@ MUTANTS: dict[str, Mutant] = {
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _RESTARTS)
-        for master in (ForgetfulJournal, ForgottenVerdict, NoViewAgain, NoFreezeAgain, NoAnswerAgain)
+        for master in (ForgetfulJournal, ForgottenVerdict, NoViewAgain, NoAnswerAgain)
     },
     **{
         master.__name__: Mutant(Kinds(master=master), ("interrupt", "impatience", "join_storm"))
         for master in (LateWithdrawal, KeptVote)
     },
-    "AnyNonce": Mutant(Kinds(master=AnyNonce), ("data_break", "crash", "silent_crash", "burst", "aim", "slow")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
@@ -441,6 +426,7 @@ MUTANTS: dict[str, Mutant] = {
     "HearsayLinks": Mutant(Kinds(master=HearsayLinks), ("data_break", "data_dead")),
     "LastRankWins": Mutant(Kinds(sync=LastRankWins), ("join_storm", "drift")),
     "LazyDisk": Mutant(Kinds(disk=LazyDisk), ("crash", "master_crash")),
+    "NoFreezeAgain": Mutant(Kinds(master=NoFreezeAgain), ("control_break", "leave", "join_storm", "aim")),
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
