@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pccl import messages
 from pccl.errors import Status
@@ -106,7 +107,7 @@ class Storm:
         while self._queue:
             peer, message = self._queue.popleft()
             self._received += 1
-            self._do(lambda peer=peer, message=message: self._master.received(peer, message, self.now))  # type: ignore[misc]
+            self._do(partial(self._master.received, peer, message, self.now))
 
     def _do(self, event: Callable[[], list[MasterOutput]]) -> None:
         begun = time.perf_counter()
