@@ -15,7 +15,7 @@ from typing import Any
 
 from pccl.fleet import Child
 from pccl.stress.relay import Link, Relay
-from tests.process.harness import Run
+from tests.process.harness import PATIENCE, Run
 from tests.process.member import serving
 from tests.process.workload import FORMS
 
@@ -23,7 +23,7 @@ SMALL = 1000
 LARGE = 1 << 19
 """Elements: what doubling is used for, and what the ring is used for."""
 
-RSS_BYTES = 64 << 20
+RSS_BYTES = int((64 << 20) * PATIENCE)  # sanitizers hold freed memory back
 IDLE_CPU = 0.5
 PATIENCE = 40
 """How often a footprint is taken until it is as it was."""
