@@ -241,7 +241,8 @@ void pccl__core_refused(struct pccl__core *core, struct pccl__channel *channel, 
 
 void pccl__core_fail_fetches(struct pccl__core *core, const pccl_peer_id *peer, const char *text) {
     struct pccl_operation *op;
-    while ((op = fetch_of(core, peer, NULL))) pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor: %.800s", text);
+    while ((op = fetch_of(core, peer, NULL)))
+        pccl__operation_end(op, PCCL_PEER_LOST, "the link to the donor: %.800s", text);
 }
 
 pccl_status pccl__core_fetch(struct pccl__core *core, uint64_t sync_id, pccl_peer_id peer, uint32_t region,

@@ -49,6 +49,12 @@ class Epochs:
             and not self._suspicions.any_of(group.members)
         )
 
+    def got_something_done(self, group: Group) -> bool:
+        """Whether the reports of a gathered group tell of an operation that succeeded."""
+        assert group.gathering is not None
+        reports = [report.lines for report in group.gathering.reports.values()]
+        return any(line.returned_below for lines in reports for line in lines) or bool(commits(reports))
+
     def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
         """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, and
         the callers of a vote their answers (the owner of votes tells them)."""

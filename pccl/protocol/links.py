@@ -13,13 +13,15 @@ one before (or of the time when the link was offered again); a link that held fo
   each time; nothing depends on that. Once they say that it stands, it has *healed*, and the next view offers it. So
   nothing is ever stopped for a trial, and a link that heals and breaks is offered less and less often.
 - When members no longer hang together, the avoided links between the parts are offered once more, until each has
-  `link_failures` faults. Only then there is no way left, and the smaller part has to go.
+  `link_failures` faults. Only then there is no way left, and the smaller part has to go. Links that can be dialled but
+  are reset again and again are not given up before no operation got done for `link_patience_ms`: else they are a
+  nuisance only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pccl.protocol.topology import components
 from pccl.protocol.types import Limits, PeerId
@@ -35,12 +37,16 @@ Pair = tuple[PeerId, PeerId]
 @dataclass(slots=True)
 class _Link:
     """`since` is when the last fault happened, or when the link was offered again (ms); `epoch` that of the last fault.
-    `doubted` is the epoch in which an end could not dial it, and no end has said since that it stands."""
+    `doubts` holds, by end, the epoch in which it could not dial, if no end has said since that the link stands;
+    `undialled` whether that was so at both ends when the last fault happened. `stuck` is when the first fault happened after which the members got no
+    operation done."""
 
     since: int
+    stuck: int
     faults: int = 0
     epoch: int = 0
-    doubted: int = 0
+    doubts: dict[PeerId, int] = field(default_factory=dict)
+    undialled: bool = False
     avoided: bool = False
     healed: bool = False
     pause: int = 0
@@ -59,27 +65,36 @@ class Links:
     def failed(self, one: PeerId, other: PeerId, epoch: int, now: int) -> None:
         """The link broke between two living members; both ends say so, it counts once per epoch. That a trial failed
         counts for nothing."""
-        link = self._links.setdefault(_pair(one, other), _Link(now))
+        link = self._links.setdefault(_pair(one, other), _Link(now, now))
         link.healed = False
         if link.avoided or (link.epoch == epoch and link.faults):
             return
         window = self._limits.link_window_ms
         if now - link.since > window:
             link.faults = link.pause = 0
+        if not link.faults:
+            link.stuck = now
         link.faults, link.epoch, link.since = link.faults + 1, epoch, now
-        if link.doubted == epoch or link.faults >= AVOIDED_FROM:
+        doubters = sum(said == epoch for said in link.doubts.values())
+        link.undialled = doubters == len(_pair(one, other))
+        if doubters or link.faults >= AVOIDED_FROM:
             self._avoid(link, now)
 
     def doubted(self, accuser: PeerId, suspect: PeerId, epoch: int, now: int) -> None:
         """`accuser` cannot dial `suspect`, which lives."""
-        self._links.setdefault(_pair(accuser, suspect), _Link(now)).doubted = epoch
+        self._links.setdefault(_pair(accuser, suspect), _Link(now, now)).doubts[accuser] = epoch
 
     def stands(self, one: PeerId, other: PeerId) -> None:
         """The ends hear each other."""
         link = self._links.get(_pair(one, other))
         if link is not None:
-            link.doubted = 0
+            link.doubts.clear()
             link.healed = link.avoided
+
+    def worked(self, members: Sequence[PeerId], now: int) -> None:
+        """`members` got operations done in the epoch that ends: they hung together until just now."""
+        for _, link in self._among(members):
+            link.stuck = now
 
     def drop(self, peer: PeerId) -> None:
         """The peer is gone, and its links with it."""
@@ -88,7 +103,7 @@ class Links:
     def remember(self, pairs: Sequence[Pair], now: int) -> None:
         """What a journalled view avoided."""
         for one, other in pairs:
-            link = self._links[_pair(one, other)] = _Link(now, faults=AVOIDED_FROM)
+            link = self._links[_pair(one, other)] = _Link(now, now, faults=AVOIDED_FROM)
             self._avoid(link, now)
 
     # ------------------------------------------------------------------------------------------ what follows
@@ -116,19 +131,13 @@ class Links:
 
     def cut_off(self, members: Sequence[PeerId], now: int) -> list[PeerId]:
         """Those of `members` (in rank order) that no way joins to the rest: the smaller parts, of equal ones those with
-        the higher ranks. Where some link between the parts is not given up yet, it is offered instead."""
-        ranks = {peer: rank for rank, peer in enumerate(members)}
-        pairs = self.avoided(members, offering=True)
-        parts = components(len(members), [(ranks[one], ranks[other]) for one, other in pairs])
-        if len(parts) == 1:
-            return []
-        place = {members[rank]: number for number, part in enumerate(parts) for rank in part}
-        left = [self._links[pair] for pair in pairs if place[pair[0]] != place[pair[1]]]
-        left = [link for link in left if link.faults < self._limits.link_failures]
-        for link in left:
-            link.avoided, link.since = False, now
-        stays = max(parts, key=len)
-        return [] if left else [members[rank] for part in parts if part is not stays for rank in part]
+        the higher ranks. Where a link between the parts is not given up yet, it is offered instead."""
+        parts = self._parts(members, self.avoided(members, offering=True))
+        if len(parts) > 1:
+            self._offer_between(parts, now)
+            parts = self._parts(members, self.avoided(members, offering=True))
+        stays = max(parts, key=len, default=[])
+        return [peer for part in parts if part is not stays for peer in part]
 
     def trials(self, now: int) -> list[Pair]:
         """Avoided links that are to be dialled now."""
@@ -143,6 +152,22 @@ class Links:
         return min((it.retry_at for it in self._links.values() if it.avoided and not it.healed), default=None)
 
     # ------------------------------------------------------------------------------------------ inside
+
+    def _parts(self, members: Sequence[PeerId], dead: Sequence[Pair]) -> list[list[PeerId]]:
+        """The members that hang together without the links `dead`, by lowest rank."""
+        ranks = {peer: rank for rank, peer in enumerate(members)}
+        parts = components(len(members), [(ranks[one], ranks[other]) for one, other in dead])
+        return [[members[rank] for rank in part] for part in parts]
+
+    def _offer_between(self, parts: Sequence[Sequence[PeerId]], now: int) -> None:
+        place = {peer: number for number, part in enumerate(parts) for peer in part}
+        for pair, link in self._among(list(place)):
+            if link.avoided and place[pair[0]] != place[pair[1]] and not self._given_up(link, now):
+                link.avoided, link.since = False, now
+
+    def _given_up(self, link: _Link, now: int) -> bool:
+        hopeless = link.undialled or now - link.stuck >= self._limits.link_patience_ms
+        return hopeless and link.faults >= self._limits.link_failures
 
     def _among(self, members: Sequence[PeerId]) -> Iterator[tuple[Pair, _Link]]:
         among = dict.fromkeys(members, True)

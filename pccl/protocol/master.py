@@ -461,6 +461,8 @@ class MasterProtocol:
 
     def _expel_cut_off(self, group: Group, now: int) -> None:
         """Before a next view: nobody can work with members to whom no way leads."""
+        if self._epochs.got_something_done(group):
+            self._links.worked(group.members, now)
         gone = self._links.cut_off(group.members, now)
         ranks = {peer: group.rank(peer) for peer in group.members}
         links = between(self._links.avoided(group.members), gone, ranks)

@@ -48,8 +48,9 @@ class Limits:
     `heartbeat_ms`: how often peers say that they live; also how long a newcomer may take to answer before admission.
     `heartbeat_limit_ms`: a silent peer is lost. `probe_ms`: a suspect is probed again. `report_limit_ms`: a member that
     has not reported its frozen operations has to go. `link_failures` (a count) in a row, each within `link_window_ms`
-    of the one before: a link is given up, and with it whoever has no other way to the rest. `link_retry_ms`: how long
-    an avoided link is left alone before it is dialled for a trial; it doubles.
+    of the one before: a link is given up, and with it whoever has no other way to the rest; one that can be dialled,
+    not before no operation got done for `link_patience_ms`. `link_retry_ms`: how long an avoided link is left alone
+    before it is dialled for a trial; it doubles.
     """
 
     heartbeat_ms: int = 1_000
@@ -58,13 +59,14 @@ class Limits:
     report_limit_ms: int = 10_000
     link_failures: int = 3
     link_window_ms: int = 60_000
+    link_patience_ms: int = 60_000
     link_retry_ms: int = 30_000
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms < self.heartbeat_limit_ms:
             raise ValueError("heartbeat_ms must be positive and smaller than heartbeat_limit_ms")
-        if min(self.probe_ms, self.link_failures, self.link_retry_ms) < 1:
-            raise ValueError("probe_ms, link_failures and link_retry_ms must be positive")
+        if min(self.probe_ms, self.link_failures, self.link_patience_ms, self.link_retry_ms) < 1:
+            raise ValueError("probe_ms, link_failures, link_patience_ms and link_retry_ms must be positive")
         if self.report_limit_ms < self.heartbeat_limit_ms:
             raise ValueError("report_limit_ms must be at least heartbeat_limit_ms")
 

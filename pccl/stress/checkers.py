@@ -18,11 +18,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pccl.fleet import Message
-from pccl.protocol.types import Limits
 from pccl.stress import values
 from pccl.stress.trial import Trial
 
-LIMITS = Limits()
 KEPT_STEPS = 2000
 WAIT_S = 2.0
 SPIN_SHARE = 0.25
@@ -141,7 +139,7 @@ class Innocence:
                 yield f"an operation failed without a cause: {message['why']}"
         elif message["kind"] == "expelled":
             guilty = any(number in trial.victims and self._may_expel(trial, at_s) for trial in self.trials)
-            if not guilty and not self._given_up(number, at_s) and at_s > self.quiet_until_s:
+            if not guilty and at_s > self.quiet_until_s:
                 yield f"it was expelled although a way led to it: {message['why']}"
 
     def _may_cost(self, trial: Trial, at_s: float) -> bool:
@@ -149,12 +147,6 @@ class Innocence:
 
     def _may_expel(self, trial: Trial, at_s: float) -> bool:
         return trial.fault.traits.expels and self._recent(trial, at_s)
-
-    def _given_up(self, number: int, at_s: float) -> bool:
-        """Whether the master may have given its links up: after so many faults, each within a while of the last."""
-        faults = [trial.at_s for trial in self.trials if trial.fault.traits.links and number in trial.victims]
-        recent = [begin_s for begin_s in faults if begin_s > at_s - LIMITS.link_failures * LIMITS.link_window_ms / 1e3]
-        return len(recent) >= LIMITS.link_failures
 
     def _recent(self, trial: Trial, at_s: float) -> bool:
         ended_s = trial.healed_s if trial.whole_s is None else trial.whole_s

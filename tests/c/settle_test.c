@@ -54,7 +54,8 @@ static void test_queued_meets_another_group(void) {
 
 /* ---------------------------------------------------------------- several failures at once */
 
-/* The first loss stops the epoch; the master must still hear of the second one, or it waits for a report of the dead. */
+/* The first loss stops the epoch; the master must still hear of the second one, or it waits for a report of the dead.
+ */
 static void test_second_loss_is_told(void) {
     struct cores c;
     cores_make(&c, 4, NULL);

@@ -90,7 +90,6 @@ class Faults:
         self._armed: dict[str, list[Callable[[], None]]] = {}
         self._excused: dict[PeerId, float] = {}
         self._suspected: dict[PeerId, float] = {}
-        self._resets: dict[tuple[PeerId, PeerId], int] = {}
         self._cut_off: dict[PeerId, bool] = {}
         self._over = False
 
@@ -326,13 +325,6 @@ class Faults:
             self._reset(*pair)
 
     def _reset(self, one: SimPeer, other: SimPeer) -> None:
-        """A link that breaks again and again is given up by the master. One break may count twice, if its ends find it
-        in two epochs."""
-        low, high = sorted((one.id, other.id))
-        self._resets[low, high] = self._resets.get((low, high), 0) + 1
-        if self._resets[low, high] >= LIMITS.link_failures - 1:
-            self.excuse(one, LIMITS.link_window_ms)
-            self.excuse(other, LIMITS.link_window_ms)
         self._world.links.reset(one.id, other.id)
 
     def _data_cut(self) -> None:

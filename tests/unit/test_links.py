@@ -6,7 +6,7 @@ from __future__ import annotations
 from pccl.protocol.links import Links, between
 from pccl.protocol.types import Limits
 
-LIMITS = Limits(link_failures=3, link_window_ms=1_000, link_retry_ms=100)
+LIMITS = Limits(link_failures=3, link_window_ms=1_000, link_patience_ms=20, link_retry_ms=100)
 A, B, C, D = (name * 16 for name in (b"a", b"b", b"c", b"d"))
 
 
@@ -93,9 +93,46 @@ def test_of_equal_parts_the_higher_ranks_go() -> None:
     for epoch in range(3):
         for one in (A, B):
             for other in (C, D):
-                links.failed(one, other, 1 + epoch, 0)
-        gone.append(links.cut_off([A, B, C, D], 1))
+                links.failed(one, other, 1 + epoch, 10 * epoch)
+        gone.append(links.cut_off([A, B, C, D], 10 * epoch))
     assert gone == [[], [], [C, D]]
+
+
+def test_what_is_offered_need_not_save_everybody() -> None:
+    links = Links(LIMITS)
+    for epoch in range(1, 4):
+        assert links.cut_off([A, B, C], 10 * epoch) == []
+        links.failed(A, C, epoch, 10 * epoch)
+        links.failed(B, C, epoch, 10 * epoch)
+    _twice(links, A, B, 2, 30)
+    assert links.cut_off([A, B, C], 30) == [C], "the link between the others is offered once more"
+    assert links.avoided([A, B, C]) == [(A, C), (B, C)]
+
+
+def test_a_link_that_cannot_be_dialled_is_given_up_after_its_faults() -> None:
+    links = Links(LIMITS)
+    for epoch in range(1, 4):
+        assert links.cut_off([A, B], 0) == []
+        links.doubted(B, A, epoch, 0)
+        links.failed(A, B, epoch, 0)
+    assert links.cut_off([A, B], 0) == [], "A may be able to dial B"
+    links.doubted(B, A, 4, 0)
+    links.doubted(A, B, 4, 0)
+    links.failed(A, B, 4, 0)
+    assert links.cut_off([A, B], 0) == [B]
+
+
+def test_nobody_goes_while_operations_get_done_between_faults() -> None:
+    links = Links(LIMITS)
+    for epoch in range(1, 9):
+        now = 15 * epoch
+        links.failed(A, B, epoch, now)
+        assert links.cut_off([A, B], now) == []
+        links.worked([A, B], now)
+    links.failed(A, B, 9, 8 * 15 + 19)
+    assert links.cut_off([A, B], 8 * 15 + 19) == []
+    links.failed(A, B, 10, 8 * 15 + 20)
+    assert links.cut_off([A, B], 8 * 15 + 20) == [B]
 
 
 def test_failed_trials_count_for_nothing() -> None:
