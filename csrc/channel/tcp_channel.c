@@ -224,9 +224,10 @@ static void acknowledgements_fall_due(struct tcp_channel *channel) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];
         if (!stripe || stripe->state != TCP_STRIPE_UP) continue;
+        pccl__tcp_silence_tell(stripe, channel->now_ns);
         if (stripe->ack_due) stripe->ack_now = true;
         if (!late) continue;
-        if (window || control || stripe->received != stripe->told) stripe->ack_now = true;
+        if (window || control || stripe->unanswered || stripe->received != stripe->told) stripe->ack_now = true;
         window = control = false;
     }
     if (late) channel->ack_ns = NEVER_NS;
@@ -253,6 +254,7 @@ static void move(struct tcp_channel *channel) {
     }
     if (!channel->base.broken) offer_held(channel);
     pccl__tcp_flush(channel);
+    if (!channel->base.broken && pccl__tcp_silence_look(channel)) pccl__tcp_flush(channel);
 }
 
 static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__done *done) {
@@ -262,7 +264,7 @@ static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__d
     channel->now_ns = now_ns;
     if (!channel->closed && !base->broken) move(channel);
     if (!channel->closed && !base->broken) {
-        base->deadline_ns = min_u64(channel->ack_ns, pccl__tcp_link_deadline(channel));
+        base->deadline_ns = min_u64(min_u64(channel->ack_ns, channel->look_ns), pccl__tcp_link_deadline(channel));
         base->ready = has_work(channel);
     } else {
         base->ready = false;
@@ -330,7 +332,7 @@ pccl_status pccl__tcp_channel_new(struct tcp_transport *transport, const pccl_me
     channel->address = address;
     channel->checked = transport->checksum == 1 || (transport->checksum == 0 && !channel->base.same_host);
     channel->control_stripe = -1;
-    channel->ack_ns = NEVER_NS;
+    channel->ack_ns = channel->look_ns = NEVER_NS;
     init_lists(channel);
     pccl__inbox_init(&channel->inbox, &channel->completed, &channel->notices);
     pccl__outbox_init(&channel->outbox, &channel->notices);

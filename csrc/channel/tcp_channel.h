@@ -6,7 +6,7 @@
  *     tcp_channel.c  the channel's table of operations        tcp_listener.c accepting, greetings of strangers
  *     tcp_send.c     which frame goes next; acknowledgements  tcp_link.c     dialling, losing, resuming stripes
  *     tcp_receive.c  what an arrived frame does               tcp_medium.c   what a stripe's bytes go through
- *     tcp_wire.c, tcp_frame.c, tcp_socket.c
+ *     tcp_silence.c  stripes into which bytes vanish          tcp_wire.c, tcp_frame.c, tcp_socket.c
  *
  * Reliability in one paragraph. DATA frames are counted per stripe and kept until acknowledged. When a stripe is lost,
  * each side stops reading it for good and tells on a living one how many DATA frames it had received (DOWN); what lies
@@ -83,6 +83,8 @@ struct tcp_channel {
     uint64_t control_received, control_told, released_told;
     int control_stripe; /* -1: to be chosen */
     uint64_t ack_ns;    /* when to tell what nothing carried; NEVER_NS: nothing to tell */
+
+    uint64_t looked_ns, look_ns; /* whether stripes are silent: last, next; NEVER_NS: none waits */
 };
 
 static inline struct tcp_channel *tcp_channel_of(struct pccl__channel *base) { return (struct tcp_channel *)base; }
@@ -142,6 +144,17 @@ void pccl__tcp_stripe_free(struct tcp_stripe *stripe);
 /* For tests: shuts one connection down under the channel's feet. False: that stripe is not up. */
 bool pccl__tcp_test_break_stripe(struct pccl__channel *channel, uint32_t index);
 uint32_t pccl__tcp_test_stripes_up(const struct pccl__channel *channel);
+
+/* ---- tcp_silence.c */
+/* A connection is agreed on. */
+void pccl__tcp_silence_begin(struct tcp_stripe *stripe);
+/* The other side has so much payload of the first frame that it has not acknowledged. False: it cannot. */
+bool pccl__tcp_silence_partly(struct tcp_stripe *stripe, uint32_t bytes);
+/* Tells what has come of a long frame, if that is due. */
+void pccl__tcp_silence_tell(struct tcp_stripe *stripe, uint64_t now_ns);
+/* At the end of each progress: gives up silent stripes, sets look_ns. May break the channel. True: to be flushed. */
+bool pccl__tcp_silence_look(struct tcp_channel *channel);
+uint64_t pccl__tcp_silence_limit(const struct tcp_transport *transport);
 
 /* ---- tcp_medium.c */
 bool pccl__tcp_medium_look(struct pccl__transport *transport, bool sleeping);

@@ -100,6 +100,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->sent = stripe->acknowledged = stripe->received = stripe->told = 0;
     stripe->untold_bytes = 0;
     stripe->ack_due = stripe->ack_now = false;
+    pccl__tcp_silence_begin(stripe);
     if (stripe->channel->base.same_host)
         pccl__tcp_socket_stay_in_cache(stripe->fd);
     else

@@ -23,6 +23,8 @@ bool pccl__tcp_arriving(struct tcp_channel *channel, struct tcp_stripe *stripe) 
         pccl__tcp_break(channel, 0, "it acknowledged what was never sent");
         return false;
     }
+    if (header->kind == TCP_ACK) return true;
+    stripe->signs++;
     if (header->kind != TCP_DATA) return true;
     if (header->number != stripe->received + 1) {
         pccl__tcp_break(channel, 0, "its frames are out of order");
@@ -111,17 +113,26 @@ static bool notice_arrived(struct tcp_channel *channel, const struct tcp_header 
     return true;
 }
 
+static bool acknowledgement_arrived(struct tcp_channel *channel, struct tcp_stripe *stripe) {
+    stripe->signs += stripe->asked;
+    if (stripe->header.flags & TCP_FLAG_ASKS) stripe->ack_due = true;
+    if (stripe->header.bytes == 0 || pccl__tcp_silence_partly(stripe, stripe->header.bytes)) return true;
+    pccl__tcp_break(channel, 0, "it acknowledged what was never sent");
+    return false;
+}
+
 bool pccl__tcp_arrived(struct tcp_channel *channel, struct tcp_stripe *stripe, const uint8_t *payload) {
     const struct tcp_header *header = &stripe->header;
     if (header->kind == TCP_DATA) return data_arrived(channel, stripe);
-    if (header->kind == TCP_ACK) return true;
+    if (header->kind == TCP_ACK) return acknowledgement_arrived(channel, stripe);
+    stripe->unanswered = true;
+    tell_later(channel);
     if (header->number <= channel->control_received) return true; /* it came on a stripe that was lost since */
     if (header->number != channel->control_received + 1) {
         pccl__tcp_break(channel, 0, "its control frames are out of order");
         return false;
     }
     channel->control_received++;
-    tell_later(channel);
     if (channel->control_received - channel->control_told >= UNTOLD_CONTROL) stripe->ack_due = true;
     switch (header->kind) {
     case TCP_OFFER:

@@ -56,19 +56,25 @@ static struct tcp_frame *cut_frame(struct tcp_channel *channel) {
     return frame;
 }
 
-/* An acknowledgement of its own, when it may wait for a lift no longer. */
+/* An acknowledgement of its own: what no other frame can say, and what may wait for a lift no longer. */
 static struct tcp_frame *acknowledgement(struct tcp_channel *channel, struct tcp_stripe *stripe) {
-    return stripe->ack_now ? pccl__tcp_frame_new(&channel->pool, TCP_ACK, 0) : NULL;
+    struct tcp_frame *frame = pccl__tcp_frame_new(&channel->pool, TCP_ACK, 0);
+    if (!frame) return NULL;
+    stripe->partly_told = frame->header.bytes = stripe->in_payload ? stripe->payload_got : 0;
+    if (stripe->ask_now) frame->header.flags = TCP_FLAG_ASKS;
+    stripe->partly_now = stripe->ask_now = false;
+    return frame;
 }
 
 static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_stripe *stripe) {
     struct list *node = NULL;
+    if (stripe->partly_now || stripe->ask_now) return acknowledgement(channel, stripe);
     if (!list_empty(&channel->control) && carries_control(channel, stripe)) node = list_pop_front(&channel->control);
     if (!node) node = list_pop_front(&channel->resend);
     if (!node) node = list_pop_front(&channel->eager);
     if (node) return LIST_ENTRY(node, struct tcp_frame, link);
     struct tcp_frame *frame = cut_frame(channel);
-    return frame ? frame : acknowledgement(channel, stripe);
+    return frame || !stripe->ack_now ? frame : acknowledgement(channel, stripe);
 }
 
 struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_stripe *stripe) {
@@ -79,6 +85,7 @@ struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_s
         header->number = ++stripe->sent;
     } else if (header->kind != TCP_ACK) {
         channel->control_written = max_u64(channel->control_written, header->number);
+        stripe->control_taken = header->number;
     }
     if (channel->checked && header->payload_bytes > 0) {
         header->flags |= TCP_FLAG_CHECKED;
@@ -87,7 +94,7 @@ struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_s
     header->ack = stripe->told = stripe->received;
     header->control_ack = channel->control_told = channel->control_received;
     header->released = channel->released_told = channel->inbox.released_bytes;
-    stripe->ack_due = stripe->ack_now = false;
+    stripe->ack_due = stripe->ack_now = stripe->unanswered = false;
     stripe->untold_bytes = 0;
     pccl__tcp_header_encode(header, frame->wire);
     return frame;
@@ -127,8 +134,16 @@ static void release_control(struct tcp_channel *channel, struct list *queue, uin
 }
 
 bool pccl__tcp_acknowledge(struct tcp_channel *channel, struct tcp_stripe *stripe, const struct tcp_header *header) {
+    if (header->ack > stripe->acknowledged) {
+        stripe->partly_acknowledged = 0;
+        stripe->signs++;
+    }
     if (!pccl__tcp_acknowledge_data(channel, stripe, header->ack)) return false;
     if (header->control_ack > channel->control_written) return false;
+    if (header->control_ack > stripe->control_answered) {
+        if (stripe->control_answered < stripe->control_taken) stripe->signs++;
+        stripe->control_answered = header->control_ack;
+    }
     release_control(channel, &channel->control_sent, header->control_ack);
     /* After a stripe was lost these may stand in line for a second time. */
     release_control(channel, &channel->control, header->control_ack);

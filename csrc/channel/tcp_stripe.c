@@ -108,6 +108,7 @@ static bool take_payload(struct tcp_stripe *stripe) {
         if (memory) memcpy(memory + stripe->payload_got, stripe->buffer + stripe->begin, count);
         stripe->begin += count;
         stripe->payload_got += count;
+        stripe->signs++;
     }
     return count == left;
 }
@@ -197,8 +198,11 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
         stripe->readable = (size_t)got == direct + room || stripe->medium.hung_up;
         stripe->channel->base.heard_ns = stripe->channel->now_ns;
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);
-        if (straight > 0) check_payload(stripe, memory + stripe->payload_got, straight);
-        stripe->payload_got += straight;
+        if (straight > 0) {
+            check_payload(stripe, memory + stripe->payload_got, straight);
+            stripe->payload_got += straight;
+            stripe->signs++;
+        }
         stripe->end += (uint32_t)got - straight;
         take_buffer(stripe);
     }

@@ -48,11 +48,23 @@ struct tcp_stripe {
     uint32_t writing_count, written;
     struct list retained; /* DATA frames that the other side has not acknowledged */
     uint64_t sent, acknowledged;
+    uint64_t control_taken, control_answered; /* of control frames: the last one written here; acknowledged here */
+
+    /* Whether the other side still receives: tcp_silence.c. */
+    uint64_t signs, signs_seen;   /* grows with whatever shows that; as of the last look */
+    uint64_t silent_ns;           /* since when an answer is awaited in vain; NEVER_NS: none is awaited */
+    uint32_t partly_acknowledged; /* payload received of the first frame in `retained` or `writing` */
+    bool asked, ask_now;          /* the other side shall answer whatever there is to say; with the next frame */
 
     /* In. */
     uint64_t received, told; /* DATA frames; told: as of the last frame that was sent */
     uint32_t untold_bytes;
     bool ack_due, ack_now; /* tell after the next progress; in this one */
+    bool unanswered;       /* a control frame came since the last frame that was sent */
+    /* Of the DATA frame under way: its payload that was told, when to tell more (NEVER_NS: nothing to tell). */
+    uint64_t partly_frame, partly_ns;
+    uint32_t partly_told;
+    bool partly_now;
     bool in_payload;
     struct tcp_header header; /* of the frame being read */
     struct pccl__landing landing;

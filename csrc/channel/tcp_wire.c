@@ -68,6 +68,7 @@ void pccl__tcp_header_encode(const struct tcp_header *header, uint8_t wire[TCP_H
 /* The limits that hold for a frame of its kind whatever the state of the link. */
 static bool header_is_sound(const struct tcp_header *h) {
     bool eager = h->flags & TCP_FLAG_EAGER;
+    if ((h->flags & TCP_FLAG_ASKS) && (h->kind != TCP_ACK || h->flags != TCP_FLAG_ASKS)) return false;
     if ((h->flags & TCP_FLAG_OFFERED) && (eager || h->kind != TCP_DATA)) return false;
     switch (h->kind) {
     case TCP_DATA:
@@ -83,7 +84,7 @@ static bool header_is_sound(const struct tcp_header *h) {
     case TCP_DOWN:
         return !eager && h->payload_bytes == 0 && h->argument < TCP_STRIPES_MAX;
     default:
-        return h->kind == TCP_ACK && !eager && h->payload_bytes == 0;
+        return h->kind == TCP_ACK && !eager && h->payload_bytes == 0 && h->bytes <= TCP_FRAME_MAX;
     }
 }
 
@@ -109,7 +110,7 @@ bool pccl__tcp_header_decode(struct tcp_header *header, const uint8_t wire[TCP_H
         .flags = wire[AT_FLAGS],
     };
     memcpy(header->stamp.bytes, wire + AT_STAMP, PCCL__STAMP_BYTES);
-    if (header->flags & ~(TCP_FLAG_EAGER | TCP_FLAG_CHECKED | TCP_FLAG_OFFERED)) return false;
+    if (header->flags & ~(TCP_FLAG_EAGER | TCP_FLAG_CHECKED | TCP_FLAG_OFFERED | TCP_FLAG_ASKS)) return false;
     return header_is_sound(header);
 }
 

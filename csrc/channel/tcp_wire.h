@@ -12,7 +12,7 @@
 #include "channel/channel.h"
 
 enum {
-    TCP_WIRE_VERSION = 2,
+    TCP_WIRE_VERSION = 3,
     TCP_HELLO_BYTES = 88,
     TCP_ANSWER_BYTES = 32,
     TCP_HEADER_BYTES = 112,
@@ -22,21 +22,22 @@ enum {
 
 /* DATA frames are counted per stripe: `number` is 1 for the first. OFFER, GO, NOTICE and DOWN are the control stream:
  * `number` counts over the whole channel from 1, so they stay in order and repetitions are seen when a stripe is lost.
- * ACK frames carry only the first three fields, as all frames do. */
+ * ACK frames carry the first three fields, as all frames do, and how much has come of a DATA frame that takes long. */
 enum tcp_kind {
     TCP_DATA = 1,   /* key, stamp, bytes, offset, payload */
     TCP_OFFER = 2,  /* key, stamp, bytes */
     TCP_GO = 3,     /* key, bytes */
     TCP_NOTICE = 4, /* key, stamp, argument: its kind; payload */
     TCP_DOWN = 5,   /* argument: stripe; bytes: generation; key.tag: DATA frames received on it; it was given up */
-    TCP_ACK = 6,
+    TCP_ACK = 6,    /* bytes: payload received of the DATA frame after those in `ack`; 0: not told */
     TCP_KIND_END
 };
 
 enum {
     TCP_FLAG_EAGER = 1,
     TCP_FLAG_CHECKED = 2, /* payload_crc holds the payload's CRC32C */
-    TCP_FLAG_OFFERED = 4  /* an OFFER of this transfer was sent, and may come later on another stripe */
+    TCP_FLAG_OFFERED = 4, /* an OFFER of this transfer was sent, and may come later on another stripe */
+    TCP_FLAG_ASKS = 8     /* ACK: to be answered on this stripe */
 };
 
 struct tcp_header {

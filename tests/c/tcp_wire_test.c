@@ -87,6 +87,15 @@ static void test_limits(void) {
     h.payload_bytes = 1;
     EXPECT(!is_sound(h));
     h = sample(TCP_ACK);
+    h.bytes = TCP_FRAME_MAX;
+    h.flags = TCP_FLAG_ASKS;
+    EXPECT(is_sound(h));
+    h.bytes = TCP_FRAME_MAX + 1;
+    EXPECT(!is_sound(h), "more than a frame has");
+    h = sample(TCP_DATA);
+    h.flags = TCP_FLAG_ASKS;
+    EXPECT(!is_sound(h), "only an ACK asks");
+    h = sample(TCP_ACK);
     h.flags = 0x80;
     EXPECT(!is_sound(h), "an unknown flag");
     for (int kind = 0; kind < 256; kind++) {

@@ -31,6 +31,7 @@ struct far {
     size_t out_begin, out_end;
     uint8_t in[TCP_HEADER_BYTES];
     size_t in_bytes, skip;
+    uint32_t payload; /* of the last frame that came, if it was DATA */
     bool greeted;
 };
 
@@ -86,6 +87,7 @@ static void see(struct session *s, struct far *far) {
     struct tcp_header header;
     if (!pccl__tcp_header_decode(&header, far->in)) return;
     far->skip = header.payload_bytes;
+    far->payload = header.kind == TCP_DATA ? header.payload_bytes : 0;
     if (header.kind == TCP_DATA) far->seen_data++;
     if (header.kind != TCP_DATA && header.kind != TCP_ACK) s->seen_control = header.number;
 }
@@ -172,6 +174,13 @@ static void frame(struct session *s, struct far *far) {
     } else if (header.kind == TCP_NOTICE) {
         header.argument = lies & 64 ? fuzz_byte(in) : PCCL__NOTICE_OWNER + fuzz_pick(in, 4);
         header.payload_bytes = fuzz_pick(in, 4) * 170;
+    } else if (header.kind == TCP_ACK) {
+        header.flags = lies & 128 ? TCP_FLAG_ASKS : 0;
+        header.bytes = lies % 32 == 26 ? pick_size(in) : 0;
+        if (lies & 64 && far->payload) { /* part of that frame came, or all */
+            header.ack--;
+            header.bytes = far->payload - (uint32_t)far->skip;
+        }
     } else if (header.kind == TCP_DOWN) {
         header.argument = fuzz_pick(in, CONNECTIONS + 1);
         header.bytes = 1 + fuzz_pick(in, 4);

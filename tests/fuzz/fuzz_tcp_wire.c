@@ -30,6 +30,8 @@ static void fuzz_header(uint8_t *wire) {
     CHECK(header.payload_bytes <= TCP_FRAME_MAX);
     if (header.kind == TCP_DATA) CHECK((uint64_t)header.offset + header.payload_bytes <= header.bytes);
     if (header.kind == TCP_DATA) CHECK(header.bytes <= PCCL__TRANSFER_BYTES);
+    if (header.kind == TCP_ACK) CHECK(header.bytes <= TCP_FRAME_MAX);
+    if (header.flags & TCP_FLAG_ASKS) CHECK(header.kind == TCP_ACK && header.flags == TCP_FLAG_ASKS);
     if (header.kind == TCP_NOTICE) CHECK(header.payload_bytes <= PCCL__NOTICE_BYTES);
     if (header.kind == TCP_DOWN) CHECK(header.argument < TCP_STRIPES_MAX);
     if (header.kind != TCP_DATA && header.kind != TCP_NOTICE) CHECK(header.payload_bytes == 0);

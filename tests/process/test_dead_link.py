@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pccl.stress.relay import Directions
 from tests.process.faults import long
 from tests.process.team import LARGE, SMALL, Member, Team
 from tests.process.workload import FORMS
@@ -19,6 +20,12 @@ def sever(one: Member, other: Member) -> None:
     for dialled, dialler in ((one, other), (other, one)):
         dialled.data.set(name=dialler.id, refuse=True)
         dialled.data.reset(dialler.id)
+
+
+def silence(one: Member, other: Member, direction: Directions, hold: bool = True) -> None:
+    """Nothing gets through in a direction, seen from who dialled, but the connections stay; nor in any made later."""
+    for dialled, dialler in ((one, other), (other, one)):
+        dialled.data.set(direction, name=dialler.id, hold=hold)
 
 
 def mend(one: Member, other: Member) -> None:
@@ -43,6 +50,33 @@ def test_a_dead_link_between_two_living_members(tmp_path: Path, elements: int) -
             if collective != "broadcast":
                 assert outcome.members == sorted(team.members)
         mend(one, other)
+        team.settle()
+        team.works()
+        team.back_to(before, team.all)
+
+
+@pytest.mark.parametrize(
+    ("direction", "elements"),
+    [("both", SMALL), ("up", LARGE), *long(("down", SMALL), ("both", LARGE), ("down", LARGE))],
+)
+def test_a_link_that_carries_nothing_any_more(tmp_path: Path, direction: Directions, elements: int) -> None:
+    """Between two of three living members bytes vanish, and no connection ends. Operations succeed again after a few
+    failures at most, all members stay, and the link is used again when it carries."""
+    with Team(tmp_path, 3, link_timeout=2.0) as team:
+        team.works()
+        one, other = team.all[0], team.all[1]
+        before = team.footprint(team.all)
+        team.data.at(team.traffic("all_reduce", elements, True) // 2, lambda: silence(one, other, direction))
+        lost = 0
+        for collective, in_place in FORMS:
+            team.begin(collective, elements, in_place)
+            outcome = team.outcomes()
+            lost += outcome.lost
+            assert all("the link between rank" in text for text in outcome.texts), outcome
+            if collective != "broadcast":
+                assert outcome.members == sorted(team.members)
+        assert 1 <= lost <= 4, "the link was not avoided, or never needed"
+        silence(one, other, direction, hold=False)
         team.settle()
         team.works()
         team.back_to(before, team.all)
