@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-FOLDERS = ("csrc", "pccl", "bindings", "tests", "stress", "examples")
+FOLDERS = ("csrc", "pccl", "bindings", "tests", "stress", "examples", "docs")
 SUFFIXES = (".py", ".pyi", ".c", ".h", ".txt", ".cmake", ".toml", ".md")
 FOREIGN = ("third_party", "__pycache__")
 
@@ -165,6 +165,18 @@ def sources_have_tests(tree: Tree) -> Iterator[str]:
             yield f"{path}:1: its covering test {test} does not exist"
 
 
+def documents_name_real_tests(tree: Tree) -> Iterator[str]:
+    """`test_x.py` and `test_y` in a document of docs/ are a file and a function of the tests."""
+    files = [(path.rpartition("/")[2], lines) for path, lines in tree.matching(".py", under="tests/")]
+    known = {name for name, _ in files}
+    known |= {name for name, lines in files if name.startswith("test_") for name, _, _ in _functions(name, lines)}
+    for path, lines in tree.matching(".md", under="docs/"):
+        for number, line in enumerate(lines, 1):
+            for name in re.findall(r"`(?:tests/\w+/)?(test_\w+(?:\.py)?)`", line):
+                if name not in known:
+                    yield f"{path}:{number}: {name}: there is no such test"
+
+
 CHECKS: tuple[Callable[[Tree], Iterator[str]], ...] = (
     protocol_is_pure,
     tests_do_not_sleep,
@@ -175,6 +187,7 @@ CHECKS: tuple[Callable[[Tree], Iterator[str]], ...] = (
     files_are_short,
     functions_fit_a_screen,
     sources_have_tests,
+    documents_name_real_tests,
 )
 
 

@@ -38,8 +38,8 @@ Pair = tuple[PeerId, PeerId]
 class _Link:
     """`since` is when the last fault happened, or when the link was offered again (ms); `epoch` that of the last fault.
     `doubts` holds, by end, the epoch in which it could not dial, if no end has said since that the link stands;
-    `undialled` whether that was so at both ends when the last fault happened. `stuck` is when the first fault happened after which the members got no
-    operation done."""
+    `undialled` whether that was so at both ends when the last fault happened. `stuck` is when the first fault happened
+    after which the members got no operation done."""
 
     since: int
     stuck: int

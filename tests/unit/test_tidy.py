@@ -22,6 +22,7 @@ FAULTS = {
     tidy.files_are_short: ("pccl/x.py", "x = 1\n" * 701),
     tidy.functions_fit_a_screen: ("csrc/base/x.c", "int x(void)\n{\n" + "    x();\n" * 70 + "}"),
     tidy.sources_have_tests: ("csrc/base/x.c", "int x;"),
+    tidy.documents_name_real_tests: ("docs/x.md", "| a fault | `test_of_nothing` |"),
 }
 
 
