@@ -74,6 +74,7 @@ def test_a_storm_of_peers_costs_a_few_messages_per_peer() -> None:
         assert act.sent <= 2 * count + 2, act
 
 
+@pytest.mark.timeout(600)
 def test_every_mutant_is_caught() -> None:
     with multiprocessing.Pool(2) as pool:
         caught = pool.map(catch, MUTANTS, chunksize=1)
