@@ -82,11 +82,10 @@ static uint64_t silent_since(struct tcp_stripe *stripe, uint64_t now_ns, bool la
     bool heard = stripe->signs != stripe->signs_seen;
     if (heard) stripe->asked = false;
     stripe->signs_seen = stripe->signs;
-    if (!waits(stripe))
-        stripe->silent_ns = NEVER_NS;
-    else if (heard || late || stripe->silent_ns == NEVER_NS)
-        stripe->silent_ns = now_ns;
-    return stripe->silent_ns;
+    bool waiting = waits(stripe);
+    if (waiting && !heard && !late && stripe->silent_ns != NEVER_NS) return stripe->silent_ns;
+    stripe->others_asked = false;
+    return stripe->silent_ns = waiting ? now_ns : NEVER_NS;
 }
 
 /* Of control frames, which may have a payload: at least so many. */
@@ -102,8 +101,11 @@ static void lose(struct tcp_stripe *stripe, uint64_t limit_ns) {
     pccl__tcp_stripe_lost(stripe, 0, why);
 }
 
-/* What was sent on one is to be sent again on the others: they shall show by then that they are better. */
-static bool ask_others(struct tcp_channel *channel, const struct tcp_stripe *silent) {
+/* What was sent on one is to be sent again on the others: they shall show by then that they are better. Once in each
+ * silence: those that are have answered at once. */
+static bool ask_others(struct tcp_channel *channel, struct tcp_stripe *silent) {
+    if (silent->others_asked) return false;
+    silent->others_asked = true;
     bool asking = false;
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];

@@ -55,6 +55,7 @@ struct tcp_stripe {
     uint64_t silent_ns;           /* since when an answer is awaited in vain; NEVER_NS: none is awaited */
     uint32_t partly_acknowledged; /* payload received of the first frame in `retained` or `writing` */
     bool asked, ask_now;          /* the other side shall answer whatever there is to say; with the next frame */
+    bool others_asked;            /* in this silence */
 
     /* In. */
     uint64_t received, told; /* DATA frames; told: as of the last frame that was sent */
