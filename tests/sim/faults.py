@@ -419,6 +419,8 @@ class Faults:
         world.master.resume()
         world.links.mend_all()
         if random.random() < 0.5:
+            for peer in [it for it in world.peers.values() if self._is_cut_off(it)]:
+                self.excuse(peer)  # the master knows by now how dead the link was
             world.links.revive_all()
         loses_some = random.random() < 0.5
         for peer in world.peers.values():
