@@ -23,7 +23,7 @@ import msgpack
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -123,6 +123,14 @@ class StateReceived:
 
     donor: Id
     count: U64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StateTaken:
+    """Of entry `index`, in which members may differ, the content `digest` was fetched."""
+
+    index: Annotated[int, Limit(0, MAX_STATE_ENTRIES - 1)]
+    digest: Id
 
 
 # ---------------------------------------------------------------------------------------------- peer -> master
@@ -251,18 +259,22 @@ class StateOffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateFetched:
-    """The sender holds verified bytes of all that the plan `sync` told it to fetch."""
+    """The sender holds verified bytes of all that the plan of `sync` and `round` told it to fetch, and serves them if
+    that said so. `taken`: the entries fetched in which members may differ."""
 
     sync: U64
     received: Annotated[tuple[StateReceived, ...], Limit(0, MAX_MEMBERS)]
+    taken: Annotated[tuple[StateTaken, ...], Limit(0, MAX_STATE_ENTRIES)] = ()
+    round: U32 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateFailed:
-    """The sender cannot get what the plan `sync` told it to fetch."""
+    """The sender cannot get what the plan of `sync` and `round` told it to fetch, or cannot serve it."""
 
     sync: U64
     text: Text
+    round: U32 = 0
 
 
 # ---------------------------------------------------------------------------------------------- master -> peer
@@ -378,13 +390,16 @@ class WhoAreYou:
 class StatePlan:
     """What the receiver does until its SYNC vote `call` ends; it replaces an earlier plan for the same call.
     `serve`: offer all entries under `sync` (region 2i the bytes of entry i, region 2i + 1 its chunk hashes).
-    `fetch`: what to get; sources of one entry follow each other, best first."""
+    `fetch`: what to get; sources of one entry follow each other, best first. `relay`: serve what was fetched, and all
+    else from the own state, before reporting that it is complete. `round` counts the receiver's plans under `sync`."""
 
     call: U64
     sync: U64
     serve: Flag
     donors: Annotated[tuple[StateDonor, ...], Limit(0, MAX_MEMBERS)]
     fetch: Annotated[tuple[StateSource, ...], Limit(0, 2 * MAX_STATE_ENTRIES)]
+    relay: Flag = False
+    round: U32 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

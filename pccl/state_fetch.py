@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pccl.errors import Aborted, Closed, Expelled, MasterLost, PCCLError, SharedStateError
-from pccl.messages import StatePlan, StateReceived
+from pccl.messages import StatePlan, StateReceived, StateTaken
 from pccl.protocol.state_sync import quoted
 from pccl.shared_state import (
     CHUNK_BYTES,
@@ -152,6 +152,14 @@ class _Tensor:
         first = part.start // CHUNK_BYTES * DIGEST_BYTES
         return bool(np.array_equal(found, self.digests[first : first + found.nbytes]))
 
+    def complete(self) -> tuple[Bytes, Bytes]:
+        """The whole future content and its chunk hashes; what was not fetched is copied from the user's tensor."""
+        at = 0
+        for run in [*sorted(self.runs, key=lambda it: it.start), slice(self.tensor.nbytes, self.tensor.nbytes)]:
+            self.staging[at : run.start] = self.tensor.content[at : run.start]
+            at = run.stop
+        return self.staging, chunk_digests(self.staging) if self.chunks == 1 else self.digests
+
     def publish(self) -> None:
         """Copies what was fetched over the user's tensor."""
         for run in self.runs:
@@ -236,6 +244,17 @@ class StateFetch:
                 raise Aborted("fetching the shared state was interrupted")
             self._harvest()
         return tuple(StateReceived(peer, count) for peer, count in self._received.items())
+
+    @property
+    def taken(self) -> tuple[StateTaken, ...]:
+        """Which content it was, where members may differ; after `run` has returned."""
+        unequal = [it for it in self._tensors if it.tensor.allow_content_inequality]
+        return tuple(StateTaken(it.index, it.source.digest) for it in unequal)
+
+    def complete(self) -> dict[int, tuple[Bytes, Bytes]]:
+        """The content of the tensors that were fetched, and their chunk hashes, by index; after `run` has returned.
+        `publish` needs it as it is."""
+        return {tensor.index: tensor.complete() for tensor in self._tensors}
 
     def publish(self) -> tuple[int, ...]:
         """Copies all that was fetched over the user's tensors, whose indices it returns. To be called once, after

@@ -15,7 +15,6 @@ the new bytes. Calling again is right in each case: a revision that is not the a
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -40,7 +39,6 @@ from pccl.shared_state import (
     SharedStateSyncInfo,
     SharedStateSyncStrategy,
     StateDigest,
-    TensorInfo,
     chunk_digests,
     content_digest,
 )
@@ -121,7 +119,7 @@ class _Work:
         self._engine = engine
         self._tensors = state.tensors
         self._digest = digest
-        self._regions = _regions(state.tensors, digest.chunks) if plan.serve else []
+        self._regions: list[tuple[Pointer, int]] = []
         self._fetch: StateFetch | None = None
         self._complete = False
         self._interrupt = threading.Event()
@@ -157,29 +155,40 @@ class _Work:
         report: StateFetched | StateFailed
         try:
             if plan.serve:
-                self._engine.state_serve(plan.sync, self._regions)
+                self._serve({})
             if not plan.fetch:
                 return
             self._fetch = StateFetch(plan, self._tensors, self._digest.chunks, self._start)
-            report = StateFetched(plan.sync, self._fetch.run(self._interrupt.wait))
+            received = self._fetch.run(self._interrupt.wait)
+            if plan.relay:
+                self._pass_on(self._fetch)
+            report = StateFetched(plan.sync, received, self._fetch.taken, plan.round)
             self._complete = True
         except PCCLError as error:
-            report = StateFailed(plan.sync, clip(str(error)))
+            report = StateFailed(plan.sync, clip(str(error)), plan.round)
         except MemoryError:
-            report = StateFailed(plan.sync, "out of memory")
+            report = StateFailed(plan.sync, "out of memory", plan.round)
         if not self._interrupt.is_set():
             try:
                 self._control.state_event(report)
             except PCCLError:
                 pass  # closed: the caller hears of it by its vote
 
+    def _pass_on(self, fetch: StateFetch) -> None:
+        """Serves the agreed content from where it was fetched to. What is on its way to others from the own content is
+        asked for again."""
+        if self._plan.serve:
+            self._engine.state_stop(self._plan.sync)
+        self._serve(fetch.complete())
+
+    def _serve(self, fetched: dict[int, tuple[Bytes, Bytes]]) -> None:
+        """Region 2i is the content of tensor i, region 2i + 1 the list of its chunk hashes: as fetched, or the own."""
+        own = enumerate(zip(self._tensors, self._digest.chunks, strict=True))
+        pairs = [fetched.get(index, (tensor.content, hashes)) for index, (tensor, hashes) in own]
+        self._regions = [(pin(part, False), part.nbytes) for pair in pairs for part in pair]
+        self._engine.state_serve(self._plan.sync, self._regions)
+
     def _start(self, donor: bytes, region: int, offset: int, target: Bytes) -> Pending:
         return self._engine.state_fetch(
             self._plan.sync, donor, region, offset, target.nbytes, pin(target, True), REQUEST_TIMEOUT_MS
         )
-
-
-def _regions(tensors: Sequence[TensorInfo], chunks: Sequence[Bytes]) -> list[tuple[Pointer, int]]:
-    """Region 2i is the content of tensor i, region 2i + 1 the list of its chunk hashes."""
-    parts = [part for tensor, hashes in zip(tensors, chunks, strict=True) for part in (tensor.content, hashes)]
-    return [(pin(part, False), part.nbytes) for part in parts]

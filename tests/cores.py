@@ -303,7 +303,8 @@ class Bench:
         """A fetch that succeeds at once, from the first donor."""
         if transfer.plan.fetch:
             received = (StateReceived(transfer.plan.donors[0].peer, 16),)
-            self.perform(peer, peer.core.state_event(StateFetched(transfer.plan.sync, received), self.now))
+            report = StateFetched(transfer.plan.sync, received, round=transfer.plan.round)
+            self.perform(peer, peer.core.state_event(report, self.now))
 
     def note(self, line: str) -> None:
         self.lines.append(line)

@@ -58,11 +58,16 @@ class MasterSync:
         """A report of `peer`. One for an earlier plan, or of a member that fetches nothing, changes nothing."""
         if self._sync is None or self._sync.outcome is not None:
             return SyncStep()
-        if isinstance(message, StateFetched) and message.sync == self._sync_id:
-            self._sync.fetched(peer, [(it.donor, it.count) for it in message.received])
-        elif isinstance(message, StateFailed) and message.sync == self._sync_id:
+        if not isinstance(message, StateFetched | StateFailed) or message.sync != self._sync_id:
+            return SyncStep()
+        if message.round != self._sync.round(peer):
+            return SyncStep()
+        if isinstance(message, StateFetched):
+            taken = {it.index: it.digest for it in message.taken}
+            self._sync.fetched(peer, [(it.donor, it.count) for it in message.received], taken)
+        else:
             self._sync.failed(peer, message.text)
-        return self._end()
+        return self._follow()
 
     def member_lost(self, peer: PeerId, now: int) -> SyncStep:
         """`peer` is gone: it is neither waited for nor fetched from."""
@@ -70,7 +75,7 @@ class MasterSync:
         if self._sync is None or self._sync.outcome is not None:
             return SyncStep()
         self._sync.lost(peer)
-        return self._end()
+        return self._follow()
 
     def abandoned(self, peer: PeerId, now: int) -> SyncStep:
         """The caller of `peer` is gone: it neither takes over nor serves any state."""
@@ -105,6 +110,14 @@ class MasterSync:
 
     def _plan(self, sync: StateSync, peer: PeerId) -> Send:
         return Send(peer, _plan_for(sync, peer, self._calls[peer], self._sync_id))
+
+    def _follow(self) -> SyncStep:
+        """After something has changed: the answers, or a plan for each member that can fetch only now."""
+        assert self._sync is not None
+        renewed = self._sync.renewed()
+        if renewed and self._sync.outcome is None:
+            return SyncStep(sends=[self._plan(self._sync, peer) for peer in renewed])
+        return self._end()
 
     def _end(self) -> SyncStep:
         """The answers, once there is an outcome."""
@@ -165,4 +178,4 @@ def _plan_for(sync: StateSync, peer: PeerId, call: int, sync_id: int) -> StatePl
         for source in order.sources
     )
     named = tuple(StateDonor(donor, sync.rank(donor)) for donor in donors)
-    return StatePlan(call, sync_id, sync.serves(peer), named, fetch)
+    return StatePlan(call, sync_id, sync.serves(peer), named, fetch, sync.passes_on(peer), sync.round(peer))

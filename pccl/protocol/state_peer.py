@@ -3,7 +3,8 @@
 
 It passes the master's plan to the shell as a `Transfer`, and the shell's report, which is a StateFetched or
 StateFailed, to the master. The one idea: the report is kept until the vote has ended and said again after every new
-connection, so a lost connection needs no case of its own; a plan of another number makes the earlier report void.
+connection, so a lost connection needs no case of its own; a plan of another number or round makes the earlier report
+void.
 """
 
 from __future__ import annotations
@@ -40,14 +41,16 @@ class PeerStateSync:
         """A plan for the open vote; plans for others and repeated ones change nothing."""
         if not isinstance(message, StatePlan) or message.call != self._call:
             return []
-        if self._plan is not None and self._plan.sync == message.sync:
+        if self._plan is not None and (self._plan.sync, self._plan.round) == (message.sync, message.round):
             return self._again()
         self._plan, self._report = message, None
         return [Transfer(message)]
 
     def event(self, event: object, now: int) -> list[PeerOutput]:
         """The shell's report, unless it belongs to a plan that was replaced."""
-        if self._plan is None or not isinstance(event, StateFetched | StateFailed) or event.sync != self._plan.sync:
+        if self._plan is None or not isinstance(event, StateFetched | StateFailed):
+            return []
+        if (event.sync, event.round) != (self._plan.sync, self._plan.round):
             return []
         self._report = event
         return self._again()

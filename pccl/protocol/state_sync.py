@@ -11,7 +11,7 @@ all members are told at once. So a synchronisation happens for the whole group o
 
 The election, in this order:
 
-1. Members that offered with RECEIVE_ONLY are never elected and never send.
+1. Members that offered with RECEIVE_ONLY are never elected; they send only to pass on what was (below).
 2. If members offered with SEND_ONLY, only they are candidates; they must agree with each other, and any revision is
    allowed: this is how a lost group's state is planted again, or a group is taken back to an older one.
 3. Otherwise a candidate's revision must be the group's last one or the one after it. Older ones are out of date (the
@@ -20,6 +20,10 @@ The election, in this order:
 
 Entries with `allow_inequality` do not count as content: members may differ in them for good. They travel only to
 members whose revision is not the elected one.
+
+A member may have no link to anyone that holds the elected content. It waits until a member to which it has a link has
+fetched all, and fetches from that one. So content passes through the members in as many rounds as it takes, and only
+where no way leads does the synchronisation fail.
 """
 
 from __future__ import annotations
@@ -39,7 +43,8 @@ class SharedStateSyncStrategy(IntEnum):
     ENFORCE_POPULAR = 0
     """Send or receive, whatever makes all members equal."""
     RECEIVE_ONLY = 1
-    """Never send; this member's content and revision do not count in the election."""
+    """Never send this member's content, which does not count in the election, as its revision does not. What the others
+    elected it passes on to those that have no link to anyone else who can."""
     SEND_ONLY = 2
     """Never receive; this member's content is the one to be elected."""
 
@@ -260,11 +265,22 @@ def _sources(offers: Sequence[Offer], ranks: Iterable[int], index: int) -> tuple
     return tuple(Source(digest, tuple(peers)) for digest, peers in holders.items())
 
 
+@dataclass(slots=True)
+class _Orders:
+    """How a fetcher gets what it lacks: from donors, and from `relays`, complete members, where no donor has a link to
+    it. `waits`: for a relay. `passes_on`: it serves as one, once it is complete. `round` counts its orders."""
+
+    round: int = 0
+    relays: tuple[PeerId, ...] = ()
+    waits: bool = False
+    passes_on: bool = False
+
+
 class StateSync:
     """One synchronisation from its election to its end, as the master follows it.
 
-    `outcome` is None while members fetch; then it is what all survivors are to be told. The owner calls `report` and
-    `lost` and looks at `outcome` after each.
+    `outcome` is None while members fetch; then it is what all survivors are to be told. The owner calls `fetched`,
+    `failed` and `lost`, and looks at `outcome` and `renewed` after each.
     """
 
     def __init__(
@@ -276,13 +292,18 @@ class StateSync:
         self._offers = {offer.peer: offer for offer in offers}
         self._ranks = {offer.peer: rank for rank, offer in enumerate(offers)}
         self._members = [offer.peer for offer in offers]
-        self._orders = {offer.peer: election.fetches[rank] for rank, offer in enumerate(offers)}
-        self._pending = [peer for peer in self._members if self._orders[peer]]
+        self._lacks = {offer.peer: election.fetches[rank] for rank, offer in enumerate(offers)}
+        self._pending = [peer for peer in self._members if self._lacks[peer]]
+        self._orders: dict[PeerId, _Orders] = {}
         self._gone: list[PeerId] = []
+        self._taken: dict[PeerId, Mapping[int, bytes]] = {}
         self._sent = dict.fromkeys(self._members, 0)
         self._received = dict.fromkeys(self._members, 0)
         self.outcome: Agreement | Refusal | None = None
+        self._relays = self._complete_from_the_beginning()
+        self._renewed: list[PeerId] = []
         self._settle()
+        self._renewed.clear()
 
     @property
     def pending(self) -> tuple[PeerId, ...]:
@@ -295,25 +316,48 @@ class StateSync:
 
     def serves(self, peer: PeerId) -> bool:
         """Whether `peer` has to serve its content until the end."""
-        return bool(self._pending) and self._ranks[peer] in self.election.donors
+        if not self._pending:
+            return False
+        return self._is_donor(peer) or (peer in self._relays and not self._lacks[peer])
+
+    def passes_on(self, peer: PeerId) -> bool:
+        """Whether `peer` has to serve what it fetches: to others, who have no link to a donor."""
+        return peer in self._orders and self._orders[peer].passes_on
+
+    def round(self, peer: PeerId) -> int:
+        """How often `peer` got other orders."""
+        return self._orders[peer].round if peer in self._orders else 0
+
+    def renewed(self) -> list[PeerId]:
+        """Who got other orders since this was asked last."""
+        renewed, self._renewed = self._renewed, []
+        return renewed
 
     def orders(self, peer: PeerId) -> tuple[Fetch, ...]:
-        """What `peer` has to fetch; donors that were lost meanwhile, and those that it cannot reach, are left out."""
-        return tuple(
-            Fetch(order.index, tuple(source for source in self._within_reach(peer, order) if source.donors))
-            for order in self._orders[peer]
-        )
+        """What `peer` has to fetch; donors that were lost meanwhile, and those that it cannot reach, are left out.
+        Nothing while it waits for a member that can pass it on."""
+        orders = self._orders.get(peer)
+        if orders is None or orders.waits:
+            return ()
+        return tuple(Fetch(it.index, self._within_reach(peer, it, orders.relays)) for it in self._lacks[peer])
 
-    def fetched(self, peer: PeerId, received: Iterable[tuple[PeerId, int]]) -> None:
-        """`peer` holds verified bytes of all it lacked; `received` says how many came from whom."""
+    def fetched(
+        self, peer: PeerId, received: Iterable[tuple[PeerId, int]], taken: Mapping[int, bytes] | None = None
+    ) -> None:
+        """`peer` holds verified bytes of all it lacked; `received` says how many came from whom, `taken` what it took
+        for entries (by index) in which members may differ."""
         if self.outcome is not None or peer not in self._pending:
             return
         self._pending.remove(peer)
+        self._taken[peer] = taken or {}
+        if self._orders[peer].passes_on:
+            self._relays.append(peer)
         for donor, count in received:
             if donor in self._sent:
                 self._sent[donor] += count
                 self._received[peer] += count
-        self._settle()
+        if not self._pending or any(self._orders[it].waits for it in self._pending):
+            self._settle()
 
     def failed(self, peer: PeerId, text: str) -> None:
         """`peer` cannot get what it lacks: nobody changes anything. Or, if it lacks nothing, it cannot serve."""
@@ -346,41 +390,111 @@ class StateSync:
         if not self._pending:
             return ""
         return "shared state: waiting for " + ", ".join(
-            f"rank {self._ranks[peer]} to fetch {len(self._orders[peer])} of its entries" for peer in self._pending
+            f"rank {self._ranks[peer]} to fetch {len(self._lacks[peer])} of its entries" for peer in self._pending
         )
 
-    def _within_reach(self, peer: PeerId, order: Fetch) -> list[Source]:
-        apart = self._apart.get(peer, ())
+    def _is_donor(self, peer: PeerId) -> bool:
+        return self._ranks[peer] in self.election.donors
+
+    def _reaches(self, peer: PeerId, other: PeerId) -> bool:
+        return other not in self._gone and other not in self._apart.get(peer, ())
+
+    def _within_reach(self, peer: PeerId, lack: Fetch, relays: Sequence[PeerId]) -> tuple[Source, ...]:
+        sources = [
+            Source(source.digest, tuple(donor for donor in source.donors if self._reaches(peer, donor)))
+            for source in lack.sources
+        ]
+        sources = [source for source in sources if source.donors]
+        if sources:
+            return tuple(sources)
+        holders: dict[bytes, list[PeerId]] = {}
+        for relay in relays:
+            if self._reaches(peer, relay):
+                holders.setdefault(self._content(relay, lack), []).append(relay)
+        return tuple(Source(digest, tuple(peers)) for digest, peers in holders.items())
+
+    def _content(self, complete: PeerId, lack: Fetch) -> bytes:
+        """What a complete member holds of an entry that another one lacks."""
+        own = self._offers[complete].entries[lack.index]
+        if not own.allow_inequality:
+            return lack.sources[0].digest
+        return self._taken.get(complete, {}).get(lack.index, own.digest)
+
+    def _out_of_reach(self, peer: PeerId, relays: Sequence[PeerId]) -> Fetch | None:
+        """An entry that `peer` can get neither from a donor nor from `relays`."""
+        if any(self._reaches(peer, relay) for relay in relays):
+            return None
+        for lack in self._lacks[peer]:
+            if not any(self._reaches(peer, donor) for source in lack.sources for donor in source.donors):
+                return lack
+        return None
+
+    def _complete_from_the_beginning(self) -> list[PeerId]:
+        """Who lacks nothing and serves: the donors, and others only for those that no donor has a link to."""
+        stranded = [peer for peer in self._pending if self._out_of_reach(peer, ())]
         return [
-            Source(
-                source.digest, tuple(donor for donor in source.donors if donor not in self._gone and donor not in apart)
-            )
-            for source in order.sources
+            peer
+            for peer in self._members
+            if not self._lacks[peer] and (self._is_donor(peer) or any(self._reaches(it, peer) for it in stranded))
         ]
 
     def _settle(self) -> None:
-        for peer in self._pending:
-            for order in self._orders[peer]:
-                if not any(source.donors for source in self._within_reach(peer, order)):
-                    self.outcome = Refusal(self._no_donor(peer, order))
-                    return
-        if not self._pending:
-            members = self._members
-            self.outcome = Agreement(
-                self.election.revision,
-                {peer: self._sent[peer] for peer in members},
-                {peer: self._received[peer] for peer in members},
-            )
+        if self._pending:
+            self._give_orders()
+            return
+        members = self._members
+        self.outcome = Agreement(
+            self.election.revision,
+            {peer: self._sent[peer] for peer in members},
+            {peer: self._received[peer] for peer in members},
+        )
 
-    def _no_donor(self, peer: PeerId, order: Fetch) -> str:
-        holders = sorted({self._ranks[donor] for source in order.sources for donor in source.donors})
-        name = self._offers[peer].entries[order.index].name
+    def _give_orders(self) -> None:
+        """New ones to whom has none that it can follow; who cannot get any yet waits, if a member will be able to pass
+        on to it what it lacks."""
+        relays = tuple(self._relays)
+        idle = [peer for peer in self._pending if not self._can_go_on(peer)]
+        waiting = [peer for peer in idle if self._out_of_reach(peer, relays)]
+        for peer in idle:
+            before = self._orders.get(peer)
+            if peer in waiting:
+                if before is None:
+                    self._orders[peer] = _Orders(waits=True)
+                else:
+                    before.waits = True
+                continue
+            passes_on = any(self._reaches(it, peer) for it in waiting)
+            self._orders[peer] = _Orders(before.round + 1 if before else 0, relays, passes_on=passes_on)
+            self._renewed.append(peer)
+        self._refuse_if_hopeless(waiting)
+
+    def _can_go_on(self, peer: PeerId) -> bool:
+        orders = self._orders.get(peer)
+        return orders is not None and not orders.waits and self._out_of_reach(peer, orders.relays) is None
+
+    def _refuse_if_hopeless(self, waiting: list[PeerId]) -> None:
+        """Follows the content from those who have it, or get it and pass it on, through the waiting members."""
+        hopes = [*self._relays, *(it for it in self._pending if it not in waiting and self._orders[it].passes_on)]
+        while waiting:
+            reached = [peer for peer in waiting if self._out_of_reach(peer, hopes) is None]
+            if not reached:
+                lack = self._out_of_reach(waiting[0], hopes)
+                assert lack is not None
+                self.outcome = Refusal(self._no_donor(waiting[0], lack))
+                return
+            hopes += reached
+            waiting = [peer for peer in waiting if peer not in reached]
+
+    def _no_donor(self, peer: PeerId, lack: Fetch) -> str:
+        holders = sorted({self._ranks[donor] for source in lack.sources for donor in source.donors})
+        name = self._offers[peer].entries[lack.index].name
         left = [it for it in self._apart.get(peer, ()) if it in self._members and it not in self._gone]
         apart = sorted({self._ranks[it] for it in left} & set(holders))
         if apart:
             return (
                 f"no donor: {quoted(name)} of revision {self.election.revision} is held by rank "
-                f"{', '.join(map(str, apart))} alone, to which rank {self._ranks[peer]} has no link"
+                f"{', '.join(map(str, apart))} alone, to which rank {self._ranks[peer]} has no link, nor to a member "
+                "that could pass it on"
             )
         return (
             f"no donor: all that held {quoted(name)} of revision {self.election.revision} (rank "

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tests.process.harness import Run, gather
 pytestmark = pytest.mark.process
 
 STEPS = 20
+WORDS = 1_000_000
+HOLDER = "127.0.0.71:"
 
 
 def hidden(number: int) -> str:
@@ -59,10 +62,35 @@ def summing(line: Line, address: str, peers: str, link_timeout: str, advertise: 
         line.receive()
 
 
-def outcome(folder: Path, kind: str, link_timeout: str, advertised: list[str]) -> list[dict[str, Any]]:
+def sharing(line: Line, address: str, peers: str, link_timeout: str, advertise: str = "") -> None:
+    """Sums until a dead link is worked around. Then one of those that cannot be dialled alone has the newest state."""
+    options = {"shm": "off", "link_timeout": float(link_timeout), "advertise": advertise or None}
+    with pccl.Communicator(address, **options) as comm:  # type: ignore[arg-type]
+        comm.connect()
+        gather(comm, int(peers))
+        line.send(kind="gathered")
+        line.receive()
+        algorithm = pccl.Algorithm.RING
+        while algorithm != pccl.Algorithm.TREE:
+            try:
+                algorithm = pccl.Algorithm(comm.all_reduce(np.ones(100_000)).algorithm)
+            except pccl.PeerLost:
+                continue
+        holds = advertise.startswith(HOLDER)
+        content = np.arange(WORDS, dtype=np.int64) if holds else np.zeros(WORDS, np.int64)
+        state = pccl.SharedState([pccl.TensorInfo.from_numpy(content, "content")], 7 if holds else 6)
+        info = comm.sync_shared_state(state)
+        assert (content == np.arange(WORDS)).all()
+        line.send(kind="done", revision=state.revision, sent=info.tx_bytes, received=info.rx_bytes)
+        line.receive()
+
+
+def outcome(
+    folder: Path, kind: str, link_timeout: str, advertised: list[str], does: FunctionType = summing
+) -> list[dict[str, Any]]:
     """What each peer says in the end; all go on until all have said it."""
     with Run(folder) as run:
-        peers = [run.peer(summing, str(len(advertised)), link_timeout, *([it] if it else [])) for it in advertised]
+        peers = [run.peer(does, str(len(advertised)), link_timeout, *([it] if it else [])) for it in advertised]
         for peer in peers:
             run.expect(peer, "gathered")
         for peer in peers:
@@ -81,6 +109,16 @@ def test_a_dead_link_is_worked_around(tmp_path: Path) -> None:
     for said in outcome(tmp_path, "done", "1", ["", hidden(1), hidden(2)]):
         assert said["world"] == 3
         assert "TREE" in said["algorithms"]
+
+
+def test_shared_state_goes_around_a_dead_link(tmp_path: Path) -> None:
+    """Rank 1 alone has the newest state and no link to rank 2: rank 0 fetches it and passes it on."""
+    middle, holder, far = outcome(tmp_path, "done", "1", ["", hidden(1), hidden(2)], sharing)
+    size = 8 * WORDS
+    assert (holder["sent"], holder["received"]) == (size, 0)
+    assert (middle["sent"], middle["received"]) == (size, size)
+    assert (far["sent"], far["received"]) == (0, size)
+    assert {it["revision"] for it in (middle, holder, far)} == {7}
 
 
 def test_two_peers_without_a_link_are_told_which_one(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pccl.messages import StateFailed, StateFetched, StatePlan, StateReceived, S
 from tests.sim.dataplane import PeerId
 
 if TYPE_CHECKING:
+    from tests.sim.content import Content
     from tests.sim.peer import SimPeer
 
 PIECE_MS = (1.0, 25.0)
@@ -29,6 +30,7 @@ class Fetching:
     def __init__(self, peer: SimPeer, plan: StatePlan) -> None:
         self._peer, self._plan = peer, plan
         self._content = peer.program.content
+        self._complete = False
         self._received: dict[PeerId, int] = {}
         if plan.fetch:
             peer.world.faults.moment("fetch")
@@ -42,7 +44,7 @@ class Fetching:
     def _next(self, index: int, donors: list[PeerId]) -> None:
         """Asks the first of `donors` for the entry at `index` of the plan."""
         if not donors:
-            self._peer.state_event(StateFailed(self._plan.sync, "all donors are gone"))
+            self._peer.state_event(StateFailed(self._plan.sync, "all donors are gone", self._plan.round))
             return
         donor = donors[0]
         reachable = self._reaches(donor)
@@ -58,7 +60,7 @@ class Fetching:
             return
         source = self._plan.fetch[index]
         donor = donors[0]
-        theirs = self._peer.world.peers[donor].program.content
+        theirs = self._served(self._peer.world.peers[donor])
         part = theirs.optimizer if source.index else theirs.model
         if not asked or not self._reaches(donor) or part != source.digest:
             self._next(index, donors[1:])
@@ -70,4 +72,12 @@ class Fetching:
             return
         self._peer.fetched(self._plan.sync, self._content)
         received = tuple(StateReceived(donor, count) for donor, count in self._received.items())
-        self._peer.state_event(StateFetched(self._plan.sync, received))
+        self._complete = True
+        self._peer.state_event(StateFetched(self._plan.sync, received, round=self._plan.round))
+
+    def _served(self, donor: SimPeer) -> Content:
+        """What `donor` offers: its own content, or what it fetched and has to pass on."""
+        theirs = donor.fetching
+        if theirs is None or theirs._plan.sync != self._plan.sync or not (theirs._plan.relay and theirs._complete):
+            return donor.program.content
+        return theirs._content

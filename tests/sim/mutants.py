@@ -14,13 +14,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pccl.errors import Status
-from pccl.messages import Hello, Message, OperationName, ReportLine, StateFetched, View, Vote, Welcome, Withdraw
+from pccl.messages import (
+    Hello,
+    Message,
+    OperationName,
+    ReportLine,
+    StateFetched,
+    StatePlan,
+    View,
+    Vote,
+    Welcome,
+    Withdraw,
+)
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.roster import Group, Peer
 from pccl.protocol.state_master import MasterSync
+from pccl.protocol.state_sync import StateSync
 from pccl.protocol.types import (
     Append,
     Ballot,
@@ -31,6 +43,7 @@ from pccl.protocol.types import (
     PeerId,
     PeerOutput,
     Record,
+    Send,
     SyncStep,
 )
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, ReportIndex
@@ -383,6 +396,15 @@ class EarlySwap(MasterSync):
         return super().received(peer, message, now)
 
 
+class NoRelay(MasterSync):
+    """Tells nobody to pass on what it fetched."""
+
+    def _plan(self, sync: StateSync, peer: PeerId) -> Send:
+        send = super()._plan(sync, peer)
+        assert isinstance(send.message, StatePlan)
+        return replace(send, message=replace(send.message, relay=False))
+
+
 # ---------------------------------------------------------------------------------------------- the table
 
 
@@ -427,6 +449,7 @@ MUTANTS: dict[str, Mutant] = {
     "LastRankWins": Mutant(Kinds(sync=LastRankWins), ("join_storm", "drift")),
     "LazyDisk": Mutant(Kinds(disk=LazyDisk), ("crash", "master_crash")),
     "NoFreezeAgain": Mutant(Kinds(master=NoFreezeAgain), ("control_break", "leave", "join_storm", "aim")),
+    "NoRelay": Mutant(Kinds(sync=NoRelay), ("data_dead", "drift")),
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),

@@ -109,6 +109,7 @@ def test_all_main_stories_are_there() -> None:
         "master_restart",
         "operation_timeout",
         "shared_state",
+        "shared_state_relay",
         "silent_peer",
         "split_verdict_avoided",
         "vote_mismatch",

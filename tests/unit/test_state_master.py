@@ -17,6 +17,7 @@ from pccl.messages import (
     StatePlan,
     StateReceived,
     StateSource,
+    StateTaken,
     decode,
     encode,
 )
@@ -28,9 +29,14 @@ A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 NONE = SyncStep()
 
 
-def ballot(rank: int, peer: bytes, revision: int, contents: str, strategy: int = 0) -> Ballot:
-    entries = tuple(StateEntry(f"k{i}", "uint8", (4,), letter.encode() * 16) for i, letter in enumerate(contents))
-    return Ballot(peer, rank, call=10 + rank, body=encode(StateOffer(revision, strategy, entries)))
+def ballot(
+    rank: int, peer: bytes, revision: int, contents: str, strategy: int = 0, apart: tuple[bytes, ...] = ()
+) -> Ballot:
+    """A capital letter is the content of an entry in which members may differ."""
+    entries = tuple(
+        StateEntry(f"k{i}", "uint8", (4,), letter.encode() * 16, letter.isupper()) for i, letter in enumerate(contents)
+    )
+    return Ballot(peer, rank, 10 + rank, encode(StateOffer(revision, strategy, entries)), apart)
 
 
 def memory(revision: int) -> bytes:
@@ -144,6 +150,45 @@ def test_donors_of_one_entry_only_are_listed_by_place() -> None:
         (StateSource(0, b"a" * 16, (0,)), StateSource(0, b"b" * 16, (1,))),
     )
     assert list(sync.begin(0).sends)[2] == Send(C, plan)
+
+
+def passing() -> MasterSync:
+    """Only A holds what B and C lack, and it has no link to C."""
+    ballots = [ballot(0, A, 6, "xX", apart=(C,)), ballot(1, B, 5, "yY"), ballot(2, C, 5, "yZ", apart=(A,))]
+    sync = MasterSync(SYNC, 0, ballots, memory(5))
+    fetch = (StateSource(0, b"x" * 16, ()), StateSource(1, b"X" * 16, ()))
+    assert [it.message for it in sync.begin(0).sends] == [
+        StatePlan(10, SYNC, True, (), ()),
+        StatePlan(11, SYNC, False, (StateDonor(A, 0),), fetch, relay=True),
+        StatePlan(12, SYNC, False, (), ()),
+    ]
+    return sync
+
+
+def test_content_is_passed_on_to_whom_no_donor_has_a_link() -> None:
+    sync = passing()
+    assert sync.rejoined(C, 0).sends == [Send(C, StatePlan(12, SYNC, False, (), ()))]
+    step = sync.received(B, StateFetched(SYNC, (StateReceived(A, 8),), (StateTaken(1, b"X" * 16),)), 0)
+    fetch = (StateSource(0, b"x" * 16, ()), StateSource(1, b"X" * 16, ()))
+    assert step == SyncStep(sends=[Send(C, StatePlan(12, SYNC, False, (StateDonor(B, 1),), fetch, round=1))])
+    assert sync.received(C, StateFailed(SYNC, "of the plan before"), 0) == NONE
+    step = sync.received(C, StateFetched(SYNC, (StateReceived(B, 8),), (StateTaken(1, b"X" * 16),), 1), 0)
+    assert agreements(step) == {
+        A: StateAgreed(SYNC, 6, 3, 8, 0),
+        B: StateAgreed(SYNC, 6, 3, 8, 8),
+        C: StateAgreed(SYNC, 6, 3, 0, 8),
+    }
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before it has fetched", "while it passes on"])
+def test_losing_whom_others_wait_for_fails_them(before: bool) -> None:
+    sync = passing()
+    if not before:
+        assert sync.received(B, StateFetched(SYNC, ()), 0).sends
+    step = sync.member_lost(B, 0)
+    assert step.answers is not None
+    assert [(answer.peer, answer.status) for answer in step.answers] == [(A, Status.STATE), (C, Status.STATE)]
+    assert "held by rank 0 alone, to which rank 2 has no link, nor to a member that could pass" in step.answers[0].text
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pccl.protocol.types import Tell
 CALL = 4
 
 
-def plan(sync: int, call: int = CALL) -> StatePlan:
-    return StatePlan(call, sync, True, (), ())
+def plan(sync: int, call: int = CALL, round: int = 0) -> StatePlan:
+    return StatePlan(call, sync, True, (), (), round=round)
 
 
 @pytest.fixture
@@ -48,6 +48,15 @@ def test_restarted_masters_plan_replaces_the_earlier_one(half: PeerStateSync) ->
     assert half.event(StateFetched(1, ()), 0) == []
     assert half.reregistered(0) == []
     assert half.event(StateFetched(2, ()), 0) == [Tell(StateFetched(2, ()))]
+
+
+def test_plan_of_another_round_replaces_the_earlier_one(half: PeerStateSync) -> None:
+    half.received(plan(1), 0)
+    half.event(StateFailed(1, "all donors are gone"), 0)
+    assert half.received(plan(1, round=1), 0) == [Transfer(plan(1, round=1))]
+    assert half.reregistered(0) == []
+    assert half.event(StateFetched(1, ()), 0) == [], "its thread had not heard of the new plan yet"
+    assert half.event(StateFetched(1, (), round=1), 0) == [Tell(StateFetched(1, (), round=1))]
 
 
 def test_plan_for_another_call_changes_nothing(half: PeerStateSync) -> None:

@@ -336,6 +336,96 @@ def test_a_donor_without_a_link_is_not_asked() -> None:
     assert "is held by rank 0 alone, to which rank 2 has no link" in sync.outcome.text
 
 
+def chain(contents: str, *, strategies: dict[int, SharedStateSyncStrategy] | None = None) -> StateSync:
+    """Ranks in a line, each with links to its neighbours alone; rank 0 holds the newest state."""
+    offers = [
+        offer(rank, 5 if content == contents[0] else 0, content, (strategies or {}).get(rank, POPULAR))
+        for rank, content in enumerate(contents)
+    ]
+    ranks = range(len(contents))
+    apart = {peer_of(one): tuple(peer_of(it) for it in ranks if abs(it - one) > 1) for one in ranks}
+    return StateSync(offers, elected(offers, 5), apart)
+
+
+def donors_of(sync: StateSync, rank: int) -> list[bytes]:
+    return [donor for fetch in sync.orders(peer_of(rank)) for source in fetch.sources for donor in source.donors]
+
+
+def test_content_goes_down_a_chain_of_links() -> None:
+    sync = chain("axyz")
+    assert [sync.passes_on(peer_of(rank)) for rank in range(4)] == [False, True, False, False]
+    for rank in (1, 2, 3):
+        assert donors_of(sync, rank) == [peer_of(rank - 1)]
+        assert not any(donors_of(sync, later) for later in range(rank + 1, 4))
+        assert sync.passes_on(peer_of(rank)) == (rank < 3)
+        sync.fetched(peer_of(rank), [(peer_of(rank - 1), 10)])
+        assert sync.renewed() == ([peer_of(rank + 1)] if rank < 3 else [])
+    assert isinstance(sync.outcome, Agreement)
+    assert list(sync.outcome.sent.values()) == [10, 10, 10, 0]
+
+
+def test_receive_only_passes_on_where_nobody_else_can() -> None:
+    sync = chain("aax", strategies={1: RECEIVE})
+    assert sync.serves(peer_of(1))
+    assert donors_of(sync, 2) == [peer_of(1)]
+    assert not chain("aaax", strategies={1: RECEIVE}).serves(peer_of(1))
+
+
+def test_relay_that_dies_is_replaced_by_one_that_fetches_still() -> None:
+    offers = [offer(0, 5, "a"), offer(1, 0, "x"), offer(2, 0, "x"), offer(3, 0, "x")]
+    sync = StateSync(offers, elected(offers, 5), {peer_of(3): (peer_of(0),)})
+    sync.fetched(peer_of(1), [(peer_of(0), 10)])
+    assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(1)], 1)
+    sync.lost(peer_of(1))
+    assert (sync.renewed(), donors_of(sync, 3), sync.outcome) == ([], [], None)
+    sync.fetched(peer_of(2), [(peer_of(0), 10)])
+    assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(2)], 2)
+    sync.lost(peer_of(2))
+    assert isinstance(sync.outcome, Refusal)
+
+
+def test_unequal_entry_is_passed_on_as_it_was_taken() -> None:
+    offers = [mixed(0, 5, 1, 1), mixed(1, 5, 1, 2), mixed(2, 0, 3, 3), mixed(3, 0, 3, 4)]
+    donors = (peer_of(0), peer_of(1))
+    sync = StateSync(offers, elected(offers, 5), {peer_of(3): donors})
+    taken = offers[1].entries[1].digest
+    assert [len(fetch.sources) for fetch in sync.orders(peer_of(2))] == [1, 2]
+    sync.fetched(peer_of(2), [], {1: taken})
+    assert [fetch.sources for fetch in sync.orders(peer_of(3))] == [
+        (Source(offers[0].entries[0].digest, (peer_of(2),)),),
+        (Source(taken, (peer_of(2),)),),
+    ]
+
+
+@given(offers_of_groups, st.data())
+def test_members_that_hang_together_end_up_with_one_state(offers: list[Offer], data: st.DataObject) -> None:
+    """Whatever links are dead, as long as a way leads from each member to each other one."""
+    result = elect(offers, None)
+    if isinstance(result, Refusal):
+        return
+    members = [it.peer for it in offers]
+    joined = {frozenset((members[data.draw(st.integers(0, it - 1))], members[it])) for it in range(1, len(members))}
+    pairs = st.tuples(st.sampled_from(members), st.sampled_from(members)).map(frozenset)
+    joined |= data.draw(st.sets(pairs, max_size=4))
+    apart = {one: tuple(it for it in members if it != one and frozenset((one, it)) not in joined) for one in members}
+    sync = StateSync(offers, result, apart)
+    holds = {it.peer: [entry.digest for entry in it.entries] for it in offers}
+    serving = {peer for peer in members if sync.serves(peer)}
+    while sync.outcome is None:
+        peer = data.draw(st.sampled_from([it for it in sync.pending if sync.orders(it)]))
+        for fetch in sync.orders(peer):
+            for source in fetch.sources:
+                assert serving.issuperset(source.donors)
+                assert not set(source.donors) & set(apart[peer])
+                assert all(holds[donor][fetch.index] == source.digest for donor in source.donors)
+            holds[peer][fetch.index] = fetch.sources[0].digest
+        if sync.passes_on(peer):
+            serving.add(peer)
+        sync.fetched(peer, [])
+    assert isinstance(sync.outcome, Agreement)
+    assert len({tuple(it) for it in holds.values()}) == 1
+
+
 def test_donor_that_dies_leaves_the_others() -> None:
     sync = course()
     sync.lost(peer_of(0))

@@ -73,6 +73,8 @@ class FakeEngine:
         self, sync_id: int, peer: bytes, region: int, offset: int, size: int, target: Pointer, timeout_ms: int
     ) -> FakeFetch:
         self._run.before_fetch(peer)
+        ranks = [self._run.peers.index(it) for it in (self._peer, peer)]
+        assert ranks[1] not in self._run.apart.get(ranks[0], ()), "there is no link"
         if self.may_fetch is not None:
             assert self.may_fetch.wait(WAIT_S)
         donor = self._run.engines[peer]
@@ -135,6 +137,7 @@ class Run:
         self.memory = b"" if last is None else last.to_bytes(8, "big")
         self.bodies: dict[bytes, bytes] = {}
         self.dead: list[bytes] = []
+        self.apart: dict[int, tuple[int, ...]] = {}
         self.given_up = threading.Event()
         self.calls = 0
         self.sync_id = 100
@@ -153,9 +156,15 @@ class Run:
         with self.lock:
             self.sync_id += 1
             alive = [peer for peer in self.peers if peer not in self.dead]
-            ballots = [Ballot(peer, rank, self.calls, self.bodies[peer]) for rank, peer in enumerate(alive)]
+            ballots = [
+                Ballot(peer, rank, self.calls, self.bodies[peer], self._unreachable(rank))
+                for rank, peer in enumerate(alive)
+            ]
             self.sync = MasterSync(self.sync_id, 0, ballots, self.memory)
             self._perform(self.sync.begin(0))
+
+    def _unreachable(self, rank: int) -> tuple[bytes, ...]:
+        return tuple(self.peers[it] for it in self.apart.get(rank, ()))
 
     def told(self, peer: bytes, outputs: list[PeerOutput]) -> None:
         assert self.sync is not None
@@ -280,6 +289,55 @@ def test_donor_that_dies_is_replaced() -> None:
         calls[0].result()
     assert calls[2].result().world_size == 2
     assert digests(states[2]) == digests(states[1])
+
+
+CHAIN = {0: (2, 3), 1: (3,), 2: (0,), 3: (0, 1)}
+"""Four members with links to their neighbours alone."""
+
+
+def test_content_is_passed_on_before_anybody_takes_it_over() -> None:
+    """The second one fetches a chunk and the small tensor, the third one a few chunks, the fourth one all."""
+    states = state(1, revision=5), state(1), state(1), state(2)
+    states[1].tensors[0].content[CHUNK_BYTES + 7] ^= 1
+    states[1].tensors[1].content[0] ^= 1
+    states[2].tensors[0].content[::2_000_000] ^= 1
+    states[3].tensors[1].content[:] = states[0].tensors[1].content
+    run = Run(*states, last=5)
+    run.apart = CHAIN
+    before = digests(*states)
+    run.before_fetch = lambda donor: None if digests(*states) == before else pytest.fail("swapped too early")
+    results = [call.result() for call in run.synchronise()]
+    assert len(set(digests(*states))) == 1
+    assert [it.rx_bytes for it in results] == [0, CHUNK_BYTES + 24, 3 * CHUNK_BYTES, STATE_BYTES - 24]
+    assert [it.tx_bytes for it in results] == [CHUNK_BYTES + 24, 3 * CHUNK_BYTES, STATE_BYTES - 24, 0]
+
+
+def test_donor_that_fetches_too_passes_on_both() -> None:
+    """It serves its own content from the beginning, and what it fetched afterwards."""
+
+    def pair(value: float, own: float, revision: int) -> SharedState:
+        unequal = TensorInfo("own", np.full(3, own), allow_content_inequality=True)
+        return SharedState([TensorInfo("all", np.full(3, value)), unequal], revision)
+
+    states = pair(1.0, 1.0, 5), pair(1.0, 2.0, 4), pair(3.0, 3.0, 4)
+    run = Run(*states, last=5)
+    run.apart = {0: (2,), 2: (0,)}
+    results = [call.result() for call in run.synchronise()]
+    assert [it.tensors[1].content.view(np.float64)[0] for it in states] == [1.0, 1.0, 1.0]
+    assert len(set(digests(*states))) == 1
+    assert [it.tx_bytes for it in results] == [24, 48, 0]
+
+
+def test_death_of_a_member_that_passes_on_changes_nothing() -> None:
+    states = state(1, revision=5), state(2), state(3)
+    run = Run(*states, last=5)
+    run.apart = {0: (2,), 2: (0,)}
+    run.before_fetch = lambda donor: run.lose(donor) if donor == run.peers[1] else None
+    with unchanged(*states):
+        calls = run.synchronise()
+    for call in (calls[0], calls[2]):
+        with pytest.raises(SharedStateError, match="rank 0 alone, to which rank 2 has no link"):
+            call.result()
 
 
 def test_death_of_the_last_donor_changes_nothing() -> None:
