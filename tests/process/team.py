@@ -43,11 +43,13 @@ class Member:
 @dataclass
 class Outcome:
     """Of one operation, the same for all survivors: whose contributions are in the result (all survivors', where it
-    does not tell). How many attempts failed before, at most, and what was told then."""
+    does not tell). How many attempts failed before, at most, and what was told then. The epoch in which it succeeded;
+    a verdict may have ended it there."""
 
     members: list[int]
     lost: int
     texts: list[str]
+    epoch: int
 
 
 class Team:
@@ -143,7 +145,7 @@ class Team:
         assert all(it == named[0] for it in named), f"different results: {results}"
         members = named[0] if named else sorted(member.number for member in survivors)
         worst = max(results, key=lambda it: len(it["lost"]))  # who had not called yet has nothing to lose
-        return Outcome(members, len(worst["lost"]), worst["lost"])
+        return Outcome(members, len(worst["lost"]), worst["lost"], results[0]["epoch"])
 
     def settle(self) -> None:
         """Operations until one succeeds at once, which all that are left have to take part in: an operation may have
