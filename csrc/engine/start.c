@@ -165,6 +165,11 @@ static bool still_fits(const struct pccl__core *core, const struct pccl_operatio
     return !blocks && check_buffers(&op->call, group->size, group->rank, NULL) == PCCL_OK;
 }
 
+static void lost_behind(const struct pccl__core *core, struct pccl_operation *op, uint64_t epoch) {
+    pccl__operation_lost(op, epoch, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
+                         core->cause_text);
+}
+
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
@@ -186,8 +191,7 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
             "the group changed to %u members before it began: call again with buffers for rank %u of those",
             group->size, group->rank);
     } else if (unseen) {
-        pccl__operation_lost(op, unseen, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
-                             core->cause_text);
+        lost_behind(core, op, unseen);
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
         pccl__operation_lost(op, group->epoch, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
@@ -277,8 +281,13 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
         pccl__core_launch(core, op);
         return PCCL_OK;
     }
-    op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
     op->started_ns = op->progressed_ns = now_ns;
+    uint64_t unseen = pccl__unseen_blocks(&core->unseen, call->tag, pccl__is_stepwise(op));
+    if (unseen) { /* now: the failure may have been looked at when the next epoch begins */
+        lost_behind(core, op, unseen);
+        return PCCL_OK;
+    }
+    op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
     list_push_back(&core->queued, &op->link);
     pccl__core_watch(op);
     return PCCL_OK;

@@ -109,6 +109,10 @@ class Engine:
         if self.halted is not None:
             self._end(operation, self.halted)
         elif self.frozen:
+            behind = self._behind(operation)
+            if behind:  # a failure that is looked at before the next epoch must not let this call pass
+                self._lose(operation, Status.PEER_LOST, max(behind))
+                return
             operation.fated = any(it.tag == operation.tag for it in self._open())
             self._waiting.append(operation)
         else:
@@ -147,14 +151,20 @@ class Engine:
         self._step(operation)
         self._node.later(STALL_MS, self._look, self.epoch, operation)
 
+    def _behind(self, operation: Operation) -> list[int]:
+        """The epochs whose failures it stands behind, and which its user has not looked at."""
+        if self._forgets_unseen():
+            return []
+        return [it[2] for it in self._unseen if it[0] == operation.tag or (it[1] and operation.stepwise)]
+
     def _refuse(self, operation: Operation) -> bool:
         """Whether it ends before anything is sent for it."""
-        behind = [it[2] for it in self._unseen if it[0] == operation.tag or (it[1] and operation.stepwise)]
+        behind = self._behind(operation)
         if len(self.members) < self._min_world:
             if operation.stepwise:
                 self._step_open = self._step_broken = False
             self._end(operation, Status.TOO_FEW_PEERS)
-        elif behind and not self._forgets_unseen():
+        elif behind:
             self._lose(operation, Status.PEER_LOST, max(behind))
         elif operation.stepwise and self._step_broken:
             self._step_broken = self._step_open = False
