@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * settle_test.c - from one epoch to the next: operations that waited for it, views that cannot be installed, links that
- * cannot be opened afresh.
+ * settle_test.c - from one epoch to the next: operations that waited for it, calls behind failures that nobody has
+ * looked at, views that cannot be installed, links that cannot be opened afresh.
  */
 #include <string.h>
 
@@ -49,6 +49,84 @@ static void test_queued_meets_another_group(void) {
         expect_end(barriers[i], PCCL_OK, "a barrier fits any group");
     }
     EXPECT(data[1][0] == 11 && data[2][0] == 11, "%d %d", data[1][0], data[2][0]);
+    cores_free(&c);
+}
+
+/* ---------------------------------------------------------------- failures that were not looked at */
+
+static pccl_call sum_of(uint32_t peer) { return call_of(PCCL_ALL_REDUCE, data[peer], data[peer], 0); }
+
+/* A call made in ignorance of a failure must not take the number of its retry: rank 0 has seen the failure and retries,
+ * rank 1 calls the next one behind it. */
+static void test_unseen_failure(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *first = cores_start(&c, 1, sum_of(1));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first->ended && first->status == PCCL_PEER_LOST, "%s", first->text);
+    pccl_operation *retry = cores_start(&c, 0, sum_of(0)), *ignorant = cores_start(&c, 1, sum_of(1));
+    EXPECT(ignorant->ended && ignorant->status == PCCL_PEER_LOST, "%s", ignorant->text);
+    EXPECT(strstr(ignorant->text, "not looked at"), "%s", ignorant->text);
+    pccl__core_handle_free(first); /* seen */
+    pccl__core_handle_free(ignorant);
+    pccl_operation *informed = cores_start(&c, 1, sum_of(1));
+    cores_run(&c, 1000);
+    EXPECT(retry->ended && retry->status == PCCL_OK && informed->ended && informed->status == PCCL_OK, "they meet");
+    pccl__core_handle_free(retry);
+    pccl__core_handle_free(informed);
+    cores_free(&c);
+}
+
+/* Two calls fail with one epoch, and the retry of the first with the next. Who looks at the second one now does not
+ * know that yet: its retry must not take the number of the other's. */
+static void test_unseen_failure_of_a_retry(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *first = cores_start(&c, 1, sum_of(1)), *second = cores_start(&c, 1, sum_of(1));
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first->ended && second->ended, "both fail");
+    pccl__core_handle_free(first); /* seen */
+    pccl_operation *first_again = cores_start(&c, 1, sum_of(1));
+    EXPECT(!first_again->ended, "%s", first_again->text);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(first_again->ended, "%s", first_again->text);
+    pccl__core_handle_free(second);
+    pccl_operation *second_again = cores_start(&c, 1, sum_of(1));
+    EXPECT(second_again->ended && strstr(second_again->text, "not looked at"), "%s", second_again->text);
+    pccl__core_handle_free(first_again);
+    pccl_operation *informed = cores_start(&c, 1, sum_of(1));
+    EXPECT(!informed->ended, "%s", informed->text);
+    pccl__core_handle_free(second_again);
+    pccl__core_handle_free(informed);
+    cores_free(&c);
+}
+
+/* In an epoch that is stopped, too: when the next one begins, the failure may have been looked at, and rank 0's retry
+ * would meet the call behind it. */
+static void test_unseen_failure_in_a_stopped_epoch(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *first = cores_start(&c, 1, sum_of(1)), *retry, *informed;
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    for (uint32_t i = 0; i < 2; i++) pccl__core_freeze(c.core[i], PCCL_ABORTED, NULL, "a test");
+    pccl_operation *ignorant = cores_start(&c, 1, sum_of(1));
+    EXPECT(ignorant->ended && strstr(ignorant->text, "not looked at"), "%s", ignorant->text);
+    EXPECT(ignorant->lost_epoch == 1, "it stands behind what epoch 1 failed, not behind the present one");
+    pccl__core_handle_free(first); /* seen */
+    pccl_call other = sum_of(1);
+    other.tag = 9;
+    pccl_operation *apart = cores_start(&c, 1, other);
+    EXPECT(!apart->ended, "another tag waits for the next epoch: %s", apart->text);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    retry = cores_start(&c, 0, sum_of(0));
+    cores_run(&c, 1000);
+    EXPECT(!retry->ended && !apart->ended, "they have nobody to meet yet");
+    pccl__core_handle_free(ignorant);
+    informed = cores_start(&c, 1, sum_of(1));
+    cores_run(&c, 1000);
+    expect_end(retry, PCCL_OK, "the retry");
+    expect_end(informed, PCCL_OK, "its partner");
+    pccl__core_handle_free(apart);
     cores_free(&c);
 }
 
@@ -141,6 +219,9 @@ static void test_failed_replacement(void) {
 
 int main(void) {
     test_queued_meets_another_group();
+    test_unseen_failure();
+    test_unseen_failure_of_a_retry();
+    test_unseen_failure_in_a_stopped_epoch();
     test_second_loss_is_told();
     test_failed_install();
     test_failed_replacement();

@@ -131,57 +131,10 @@ static void test_many_wait(void) {
     cores_free(&c);
 }
 
-/* A call made in ignorance of a failure must not take the number of its retry: rank 0 has seen the failure and retries,
- * rank 1 calls the next one behind it. */
-static void test_unseen_failure(void) {
-    struct cores c;
-    cores_make(&c, 2, NULL);
-    pccl_operation *first = cores_start(&c, 1, sum(1, 0));
-    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
-    EXPECT(first->ended && first->status == PCCL_PEER_LOST, "%s", first->text);
-    pccl_operation *retry = cores_start(&c, 0, sum(0, 0)), *ignorant = cores_start(&c, 1, sum(1, 0));
-    EXPECT(ignorant->ended && ignorant->status == PCCL_PEER_LOST, "%s", ignorant->text);
-    EXPECT(strstr(ignorant->text, "not looked at"), "%s", ignorant->text);
-    pccl__core_handle_free(first); /* seen */
-    pccl__core_handle_free(ignorant);
-    pccl_operation *informed = cores_start(&c, 1, sum(1, 0));
-    cores_run(&c, 1000);
-    EXPECT(retry->ended && retry->status == PCCL_OK && informed->ended && informed->status == PCCL_OK, "they meet");
-    pccl__core_handle_free(retry);
-    pccl__core_handle_free(informed);
-    cores_free(&c);
-}
-
-/* Two calls fail with one epoch, and the retry of the first with the next. Who looks at the second one now does not
- * know that yet: its retry must not take the number of the other's. */
-static void test_unseen_failure_of_a_retry(void) {
-    struct cores c;
-    cores_make(&c, 2, NULL);
-    pccl_operation *first = cores_start(&c, 1, sum(1, 0)), *second = cores_start(&c, 1, sum(1, 0));
-    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
-    EXPECT(first->ended && second->ended, "both fail");
-    pccl__core_handle_free(first); /* seen */
-    pccl_operation *first_again = cores_start(&c, 1, sum(1, 0));
-    EXPECT(!first_again->ended, "%s", first_again->text);
-    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
-    EXPECT(first_again->ended, "%s", first_again->text);
-    pccl__core_handle_free(second);
-    pccl_operation *second_again = cores_start(&c, 1, sum(1, 0));
-    EXPECT(second_again->ended && strstr(second_again->text, "not looked at"), "%s", second_again->text);
-    pccl__core_handle_free(first_again);
-    pccl_operation *informed = cores_start(&c, 1, sum(1, 0));
-    EXPECT(!informed->ended, "%s", informed->text);
-    pccl__core_handle_free(second_again);
-    pccl__core_handle_free(informed);
-    cores_free(&c);
-}
-
 int main(void) {
     test_report_and_timeout();
     test_calls_while_frozen();
     test_queued_times_out();
     test_many_wait();
-    test_unseen_failure();
-    test_unseen_failure_of_a_retry();
     FINISH();
 }
