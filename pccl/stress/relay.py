@@ -41,6 +41,7 @@ from pccl.addresses import HostPort
 from pccl.errors import Closed, InvalidArgument, SystemFailure
 from pccl.stress.relay_faults import Faults
 from pccl.stress.relay_flow import READ_BYTES, Action, Bell, Connection, Direction, Meter, Rule
+from pccl.thread import Worker
 
 Directions = Literal["up", "down", "both"]
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Relay:
         self._links: list[Link] = []
         self._failure: BaseException | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="pccl-relay", daemon=True)
+        self._thread = Worker("pccl-relay", self._work)
         self._thread.start()
 
     def __enter__(self) -> Relay:
@@ -125,11 +126,12 @@ class Relay:
         return self.run(lambda: self.meter.count)
 
     def close(self) -> None:
-        """Closes all links and connections. Raises what a trigger's action raised. Idempotent."""
+        """Closes all links and connections. Raises what a trigger's action raised. Idempotent; a call that Ctrl-C
+        ended may be repeated."""
         if not self._closed:
             self._closed = True
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(_END_S)
+        self._thread.wait(_END_S)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

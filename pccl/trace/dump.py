@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pccl._native import signal_pipe
 from pccl.errors import InvalidArgument, PCCLError, RemoteError, SystemFailure, TooFewPeers
+from pccl.thread import Worker
 from pccl.trace import file
 from pccl.trace.record import Trace
 
@@ -46,7 +47,8 @@ class Tracer:
         self.folder = folder
         self._lock = threading.Lock()
         self._dumped: set[tuple[str, int]] = set()
-        _tracers.add(self)
+        with _tracers_lock:
+            _tracers.add(self)
 
     def failed(self, failure: PCCLError, epoch: int) -> None:
         """The user is about to see `failure`. Writes a file if that was asked for and this is news."""
@@ -79,7 +81,8 @@ class Tracer:
 
     def close(self) -> None:
         """Signals pass it by from now on."""
-        _tracers.discard(self)
+        with _tracers_lock:
+            _tracers.discard(self)
 
 
 def write(path: Path, trace: Trace) -> None:
@@ -98,6 +101,9 @@ def write(path: Path, trace: Trace) -> None:
 
 
 _tracers: weakref.WeakSet[Tracer] = weakref.WeakSet()
+_tracers_lock = threading.RLock()
+"""For additions: a set that grows cannot be iterated. Re-entrant, since the garbage collector may close a tracer in any
+thread, also in one that holds it."""
 
 
 def chosen_folder(folder: str | os.PathLike[str] | None) -> Path | None:
@@ -129,14 +135,15 @@ class _Watcher:
         except BaseException:
             self._close()
             raise
-        self._thread = threading.Thread(target=self._work, name="pccl-trace", daemon=True)
+        self._thread = Worker("pccl-trace", self._work)
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes the handler back and ends the thread."""
+        """Takes the handler back and ends the thread, after the records that it is writing. A call that Ctrl-C ended is
+        to be made again."""
         signal_pipe(0, -1)
         os.write(self._write, b"\0")
-        self._thread.join()
+        self._thread.wait()
         self._close()
 
     def forked(self) -> None:
@@ -146,7 +153,9 @@ class _Watcher:
 
     def _work(self) -> None:
         while os.read(self._read, 1) != b"\0":
-            for tracer in list(_tracers):
+            with _tracers_lock:
+                tracers = list(_tracers)
+            for tracer in tracers:
                 tracer.dump_into(tracer.folder or self.folder, "signal")
 
     def _close(self) -> None:
@@ -188,8 +197,8 @@ def install_from_environment() -> None:
 
 
 def _forked() -> None:
-    global _watcher, _watcher_lock
-    _watcher_lock = threading.Lock()
+    global _watcher, _watcher_lock, _tracers_lock
+    _watcher_lock, _tracers_lock = threading.Lock(), threading.RLock()
     if _watcher is not None:
         _watcher.forked()
         _watcher = None

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,35 @@ def test_a_signal_is_answered_while_the_main_thread_hangs_in_native_code(tmp_pat
             assert not (tmp_path / "first").exists()
         finally:
             process.kill()
+
+
+def test_ctrl_c_ends_the_wait_for_the_watcher_and_it_may_be_repeated(tmp_path: Path) -> None:
+    """The watcher is busy with a record, so that taking the signal back has to wait for it."""
+    taking, release = threading.Event(), threading.Event()
+
+    def slow(reason: str, text: str) -> Trace:
+        taking.set()
+        assert release.wait(LIMIT_S)
+        return take(reason, text)
+
+    tracer = dump.Tracer(slow, tmp_path)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        dump.install_trace_signal(signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert taking.wait(LIMIT_S)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            dump.install_trace_signal(None)
+        release.set()
+        dump.install_trace_signal(None)
+        assert len(traces(tmp_path)) == 1
+        assert "pccl-trace" not in [thread.name for thread in threading.enumerate()]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.set()
+        tracer.close()
 
 
 def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:

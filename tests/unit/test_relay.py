@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import select
+import signal
 import socket
 import threading
 import time
@@ -89,6 +90,26 @@ def sending(one: socket.socket, data: bytes) -> threading.Thread:
     thread = threading.Thread(target=work)
     thread.start()
     return thread
+
+
+def test_an_interrupted_close_may_be_repeated() -> None:
+    """The relay's thread is busy, so that closing has to wait for it."""
+    busy, release = threading.Event(), threading.Event()
+    relay = Relay()
+    relay.loop.call_soon_threadsafe(lambda: (busy.set(), release.wait(LIMIT_S)))
+    assert busy.wait(LIMIT_S)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            relay.close()
+        assert not relay.loop.is_closed()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        release.set()
+        relay.close()
+    assert relay.loop.is_closed()
 
 
 # ---------------------------------------------------------------------------------------------- without faults
