@@ -361,7 +361,9 @@ class Communicator:
 
         Takes ReduceOpDescriptors (with their own op and tag), or arrays that are reduced in place with `op` and the
         tags `tag`, `tag + 1`, ... Different ones may have been reduced with different world sizes; the info has the
-        last one's, and all bytes. Raises TooFewPeers when nobody else is left.
+        last one's, and all bytes. Raises TooFewPeers when nobody else is left, and what `all_reduce` raises; arrays
+        that were reduced before hold their results then. Ctrl-C ends the wait only: all operations are started and go
+        on, as the others count on them, but none is repeated.
         """
         whole("max_in_flight", max_in_flight, 1, 2**16)
         requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, self._modes)

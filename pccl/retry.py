@@ -7,6 +7,7 @@ it off in its order, a few at a time, they always have the first unfinished one 
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ class Started(Protocol):
 def until_done(starts: Sequence[Callable[[], Started]], max_in_flight: int) -> ReduceInfo:
     """Starts each, at most `max_in_flight` at a time, again after each PeerLost; the last info, with all bytes added.
 
-    Any other failure is raised once nothing is in flight any more.
+    Any other failure is raised once nothing is in flight any more. Ctrl-C ends the wait only: what had to wait for its
+    turn is started before that is passed on, since the others wait for it; nothing is repeated any more.
     """
     waiting = list(range(len(starts)))
     flying: deque[tuple[int, Started]] = deque()
@@ -46,9 +48,20 @@ def until_done(starts: Sequence[Callable[[], Started]], max_in_flight: int) -> R
             heapq.heappush(waiting, index)
         except PCCLError as error:
             failure = failure or error
+        except BaseException:
+            if failure is None:
+                _start_all([starts[it] for it in sorted(waiting)])
+            raise
         else:
             tx_bytes += last.tx_bytes
             rx_bytes += last.rx_bytes
     if failure is not None:
         raise failure
     return last._replace(tx_bytes=tx_bytes, rx_bytes=rx_bytes)
+
+
+def _start_all(starts: Sequence[Callable[[], Started]]) -> None:
+    """Each once, unless one fails: then its fellow members are told so too, or will be."""
+    with contextlib.suppress(PCCLError):
+        for start in starts:
+            start()

@@ -24,6 +24,7 @@ def blocked(comm: pccl.Communicator, where: str) -> Callable[[], object]:
     """A call that cannot end before the other of two peers makes it too. Each is made for one use."""
     x, block, both = np.ones(10), np.zeros(5), np.zeros(20)
     handle = comm.barrier_async(tag=9) if where == "handle" else None
+    several = [np.ones(10) for _ in range(5)]
     state = pccl.SharedState([pccl.TensorInfo.from_numpy(np.ones(10), "x")])
     return {
         "all_reduce": lambda: comm.all_reduce(x),
@@ -32,7 +33,7 @@ def blocked(comm: pccl.Communicator, where: str) -> Callable[[], object]:
         "broadcast": lambda: comm.broadcast(x, root=1),
         "barrier": comm.barrier,
         "commit": comm.commit,
-        "several": lambda: comm.all_reduce_multiple_with_retry([x]),
+        "several": lambda: comm.all_reduce_multiple_with_retry(several, tag=30, max_in_flight=2),
         "handle": lambda: handle.wait() if handle is not None else None,
         "update_topology": comm.update_topology,
         "are_peers_pending": comm.are_peers_pending,

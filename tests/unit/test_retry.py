@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from pccl import CollectiveMismatch, PCCLError, PeerLost, ReduceInfo, TooFewPeers
+from pccl import CollectiveMismatch, PeerLost, ReduceInfo, TooFewPeers
 from pccl.retry import until_done
 
 
 class Story:
     """Operations that end as their scripts say, and what was in flight at each start."""
 
-    def __init__(self, scripts: list[list[PCCLError | None]]) -> None:
+    def __init__(self, scripts: list[list[BaseException | None]]) -> None:
         self.scripts = scripts
         self.flying: list[int] = []
         self.started: list[int] = []
@@ -97,3 +97,30 @@ def test_a_start_may_meet_a_loss() -> None:
 
     assert until_done([first, late], 2).tx_bytes == 20  # type: ignore[list-item]
     assert story.started == [0, 1]
+
+
+def test_ctrl_c_starts_what_had_to_wait_once() -> None:
+    story = Story([[lost(), None], [KeyboardInterrupt()], [None], [None], [None]])
+    with pytest.raises(KeyboardInterrupt):
+        until_done(story.starts(), 2)  # type: ignore[arg-type]
+    assert story.started == [0, 1, 0, 2, 3, 4]
+
+
+def test_ctrl_c_after_a_failure_starts_nothing() -> None:
+    story = Story([[TooFewPeers("alone")], [KeyboardInterrupt()], [None]])
+    with pytest.raises(KeyboardInterrupt):
+        until_done(story.starts(), 2)  # type: ignore[arg-type]
+    assert story.started == [0, 1]
+
+
+def test_ctrl_c_ends_even_if_what_had_to_wait_cannot_be_started() -> None:
+    story = Story([[KeyboardInterrupt()], [None]])
+    refusals: list[int] = []
+
+    def refused() -> Pending:
+        refusals.append(1)
+        raise TooFewPeers("alone")
+
+    with pytest.raises(KeyboardInterrupt):
+        until_done([story.starts()[0], refused, refused], 1)  # type: ignore[list-item]
+    assert refusals == [1]
