@@ -6,7 +6,7 @@ with the sanitizer's library preloaded; so neither the checkout nor an installed
 instrumented, and nothing in it is excused. A report of any process, also of one that was killed or that nobody looked
 at, is a failure.
 
-Leaks are not looked for here, since the interpreter never frees all it has: the C tests do that.
+Leaks are looked for in the C tests only, since the interpreter never frees all it has.
 """
 
 from __future__ import annotations
@@ -69,17 +69,28 @@ def _library(name: str) -> str:
     return found.strip()
 
 
-def environment(kind: str, tree: Path, reports: Path) -> dict[str, str]:
+def environment(reports: Path) -> dict[str, str]:
+    """Of the C tests."""
     common = f"log_path={reports}/report:abort_on_error=1:halt_on_error=1"
     return {
         **os.environ,
+        "ASAN_OPTIONS": f"{common}:detect_stack_use_after_return=1",
+        "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+        "TSAN_OPTIONS": f"{common}:second_deadlock_stack=1",
+    }
+
+
+def python_environment(kind: str, tree: Path, reports: Path) -> dict[str, str]:
+    """Of the process tests."""
+    common = environment(reports)
+    return {
+        **common,
         "PYTHONPATH": str(tree),
         "PCCL_TEST_PATIENCE": "10",
         "LD_PRELOAD": " ".join(_library(name) for name in LIBRARIES[kind]),
-        "ASAN_OPTIONS": f"{common}:detect_leaks=0",
-        "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+        "ASAN_OPTIONS": f"{common['ASAN_OPTIONS']}:detect_leaks=0",
         # What only other people's uninstrumented code did to its memory is their business.
-        "TSAN_OPTIONS": f"{common}:ignore_noninstrumented_modules=1:die_after_fork=0:second_deadlock_stack=1",
+        "TSAN_OPTIONS": f"{common['TSAN_OPTIONS']}:ignore_noninstrumented_modules=1:die_after_fork=0",
     }
 
 
@@ -91,16 +102,18 @@ def main() -> int:
     copy_tree(tree, build(kind, folder / "cmake"))
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
+    failed = False
     if not arguments:
-        subprocess.run(["ctest", "--test-dir", folder / "cmake/csrc", "--output-on-failure"], check=True)
+        command = ["ctest", "--test-dir", folder / "cmake/csrc", "--output-on-failure"]
+        failed = subprocess.run(command, env=environment(reports), check=False).returncode != 0
         arguments = ["tests/process", *(f"--ignore=tests/process/{name}" for name in UNTESTED)]
     command = [sys.executable, "-m", "pytest", "--timeout=600", "-p", "no:cacheprovider", *arguments]
-    code = subprocess.run(command, cwd=tree, env=environment(kind, tree, reports), check=False).returncode
+    tested = subprocess.run(command, cwd=tree, env=python_environment(kind, tree, reports), check=False)
     found = sorted(reports.iterdir())
     for report in found:
         print(f"\n{report.name}:\n{report.read_text(errors='replace')}", file=sys.stderr)
     print(f"{kind} sanitizer: {len(found)} reports")
-    return code or bool(found)
+    return failed or tested.returncode != 0 or bool(found)
 
 
 if __name__ == "__main__":
