@@ -381,4 +381,5 @@ def _describe_change(change: Change) -> str:
         parts.append(f"group {view.group} epoch {view.epoch}: {members}{commits}{avoided}")
     if change.answers:
         parts.append("answers " + " ".join(title(it.peer) for it in change.answers))
+    parts += [f"group {it.group} remembers {_value(it.body)}" for it in change.memories]
     return "Change " + "; ".join(parts)

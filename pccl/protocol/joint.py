@@ -334,11 +334,12 @@ class JointCalls:
 
     # ------------------------------------------------------------------------------------------ answers
 
-    def _answer(self, answers: Sequence[Answer]) -> None:
-        """Ends votes: first for good (journal), then for their callers."""
+    def _answer(self, answers: Sequence[Answer], memories: tuple[Memory, ...] = ()) -> None:
+        """Ends votes: first for good (journal), then for their callers. `memories` are what their groups remember of it:
+        one record, since nobody may be measured by a revision that no caller was told of."""
         answers = [answer for answer in answers if answer.peer in self._roster.peers]
         if answers:
-            self._roster.commit(Change(answers=tuple(answers)))
+            self._roster.commit(Change(answers=tuple(answers), memories=memories))
             self._tell_answers(answers)
 
     def _tell_answers(self, answers: Sequence[Answer]) -> None:
@@ -365,11 +366,9 @@ class JointCalls:
         for send in step.sends:
             if send.peer in self._roster.peers:
                 self._roster.send(send.peer, send.message)
-        if step.memory is not None:
-            self._roster.commit(Memory(group.view.group, step.memory))
         if step.answers is not None:
             group.sync = None
-            self._answer(step.answers)
+            self._answer(step.answers, () if step.memory is None else (Memory(group.view.group, step.memory),))
 
 
 def _status_call(votes: Sequence[Open], voters: int, one_group: bool, waits: str, now: int) -> StatusCall:

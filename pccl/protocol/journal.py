@@ -22,11 +22,11 @@ from pccl.errors import ProtocolError
 from pccl.messages import Member, OperationName
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
-JOURNAL_VERSION = 2
+JOURNAL_VERSION = 3
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 _HEAD = struct.Struct("<III")
 _CHECKED = struct.Struct("<II")
-_SETTINGS, _CHANGE, _MEMORY = 1, 2, 3
+_SETTINGS, _CHANGE = 1, 2
 
 
 def encode(record: Record) -> bytes:
@@ -71,16 +71,16 @@ def apply(past: Past, record: Record) -> None:
     """Changes `past` by one record."""
     if isinstance(record, Settings):
         past.run_secret = record.run_secret
-    elif isinstance(record, Memory):
-        past.memories[record.group] = record.body
-    else:
-        for admission in record.admissions:
-            past.admissions[admission.id] = admission
-        for view in record.views:
-            _apply_view(past, view)
-        for answer in record.answers:
-            if answer.peer in past.admissions:
-                past.answers[answer.peer] = answer
+        return
+    for admission in record.admissions:
+        past.admissions[admission.id] = admission
+    for view in record.views:
+        _apply_view(past, view)
+    for answer in record.answers:
+        if answer.peer in past.admissions:
+            past.answers[answer.peer] = answer
+    for memory in record.memories:
+        past.memories[memory.group] = memory.body
 
 
 def _apply_view(past: Past, view: GroupView) -> None:
@@ -97,14 +97,13 @@ def _apply_view(past: Past, view: GroupView) -> None:
 
 def snapshot(past: Past) -> list[Record]:
     """The shortest journal that replays to `past`."""
-    records: list[Record] = [Settings(past.run_secret)]
-    records += [Memory(group, body) for group, body in past.memories.items()]
     views = list(past.views.values())
     if past.epoch > max((view.epoch for view in views), default=0):
         # The newest epoch belonged to a group that has ended; its number must not come again.
         views.insert(0, GroupView(past.epoch, 0, 0 if 0 not in past.views else _unused(past), (), (), (), (), 0, ""))
-    records.append(Change(tuple(past.admissions.values()), tuple(views), tuple(past.answers.values())))
-    return records
+    memories = tuple(Memory(group, body) for group, body in past.memories.items())
+    whole = Change(tuple(past.admissions.values()), tuple(views), tuple(past.answers.values()), memories)
+    return [Settings(past.run_secret), whole]
 
 
 def _unused(past: Past) -> int:
@@ -140,8 +139,6 @@ def _torn(data: bytes, offset: int) -> bool:
 def _pack(record: Record) -> list[Any]:
     if isinstance(record, Settings):
         return [_SETTINGS, JOURNAL_VERSION, record.run_secret]
-    if isinstance(record, Memory):
-        return [_MEMORY, record.group, record.body]
     admissions = [
         [it.id, it.secret, it.group, it.member.address, it.member.port, it.member.host_id] for it in record.admissions
     ]
@@ -163,7 +160,7 @@ def _pack(record: Record) -> list[Any]:
         for it in record.views
     ]
     answers = [[it.peer, it.call, int(it.status), it.text, it.flag, it.body] for it in record.answers]
-    return [_CHANGE, admissions, views, answers]
+    return [_CHANGE, admissions, views, answers, [[it.group, it.body] for it in record.memories]]
 
 
 def _unpack(payload: bytes, offset: int) -> Record:
@@ -175,8 +172,6 @@ def _unpack(payload: bytes, offset: int) -> Record:
             if version != JOURNAL_VERSION:
                 raise ProtocolError(f"journal of version {version}; this master reads version {JOURNAL_VERSION}")
             return Settings(secret)
-        if kind == _MEMORY:
-            return Memory(*parts)
         if kind == _CHANGE:
             return _unpack_change(*parts)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -184,7 +179,7 @@ def _unpack(payload: bytes, offset: int) -> Record:
     raise ProtocolError(f"unknown record kind {kind} at byte {offset}")
 
 
-def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any]) -> Change:
+def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], memories: list[Any]) -> Change:
     return Change(
         tuple(
             Admission(peer, secret, group, Member(peer, address, port, host))
@@ -221,4 +216,5 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any]) 
             ) in views
         ),
         tuple(Answer(*answer) for answer in answers),
+        tuple(Memory(*memory) for memory in memories),
     )

@@ -152,16 +152,6 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One atomic step of the run: newcomers, new views (of one or several groups), answers of a vote. The journal holds
-    all of it or nothing."""
-
-    admissions: tuple[Admission, ...] = ()
-    views: tuple[GroupView, ...] = ()
-    answers: tuple[Answer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Memory:
     """What the shared state of `group` remembers between synchronisations."""
 
@@ -169,7 +159,18 @@ class Memory:
     body: bytes
 
 
-Record = Settings | Change | Memory
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One atomic step of the run: newcomers, new views (of one or several groups), answers of a vote, and what their
+    groups remember of it. The journal holds all of it or nothing."""
+
+    admissions: tuple[Admission, ...] = ()
+    views: tuple[GroupView, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    memories: tuple[Memory, ...] = ()
+
+
+Record = Settings | Change
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ class Checkers:
         self._ghosts: dict[tuple[PeerId, int], list[PeerId]] = {}
         self._choices: dict[int, Choice] = {}
         self._agreements: dict[int, tuple[int, bytes]] = {}
+        self._agreed: dict[int, int] = {}
         self._removed: dict[PeerId, bool] = {}
         self._probed: dict[PeerId, bool] = {}
 
@@ -141,7 +142,23 @@ class Checkers:
             for view in record.views:
                 self._epochs_follow(view)
                 self._no_ghosts(view)
+            self._note_agreements(record)
         journal.apply(self._past, record)
+        self._memories_were_told()
+
+    def _note_agreements(self, record: Change) -> None:
+        for answer in record.answers:
+            if answer.status == Status.OK and answer.body:
+                agreed = decode(answer.body)
+                assert isinstance(agreed, StateAgreed)
+                self._agreed[self._past.admissions[answer.peer].group] = agreed.revision
+
+    def _memories_were_told(self) -> None:
+        """What a group is measured by is the revision that its callers were last told of: a master that dies between
+        the two would ask the others for what only the dead may have had."""
+        remembered = {group: int.from_bytes(body, "big") for group, body in self._past.memories.items()}
+        if remembered != self._agreed:
+            self.fail(f"the groups remember the revisions {remembered}, but were told of {self._agreed}")
 
     def journal_survives(self, past: Past) -> None:
         """What was appended is what a restarted master reads, and nothing else."""

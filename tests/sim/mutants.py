@@ -34,11 +34,14 @@ from pccl.protocol.roster import Group, Peer
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.state_sync import StateSync
 from pccl.protocol.types import (
+    Answer,
     Append,
     Ballot,
+    Change,
     Event,
     GroupView,
     MasterOutput,
+    Memory,
     Past,
     PeerId,
     PeerOutput,
@@ -323,6 +326,21 @@ class DoubleVote(MasterProtocol):
         return super().start(now)
 
 
+class _TwoRecordsJoint(JointCalls):
+    def _answer(self, answers: Sequence[Answer], memories: tuple[Memory, ...] = ()) -> None:
+        if memories:
+            self._roster.commit(Change(memories=memories))
+        super()._answer(answers)
+
+
+class TwoRecords(MasterProtocol):
+    """Remembers what a synchronisation agreed on before it journals the answers."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._joint.__class__ = _TwoRecordsJoint
+        return super().start(now)
+
+
 class _CredulousJoint(JointCalls):
     def _resolve(self, now: int) -> None:
         super()._resolve(now)
@@ -451,6 +469,7 @@ MUTANTS: dict[str, Mutant] = {
     "NoFreezeAgain": Mutant(Kinds(master=NoFreezeAgain), ("control_break", "leave", "join_storm", "aim")),
     "NoRelay": Mutant(Kinds(sync=NoRelay), ("data_dead", "drift")),
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
+    "TwoRecords": Mutant(Kinds(master=TwoRecords), ("join_storm", "journal_crash")),
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
 }

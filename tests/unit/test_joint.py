@@ -7,7 +7,8 @@ import pytest
 
 from pccl.errors import Status
 from pccl.messages import View
-from pccl.protocol.types import Change, Reject, Resolve, VoteKind
+from pccl.protocol import journal
+from pccl.protocol.types import Change, Limits, Reject, Resolve, VoteKind
 from tests.cores import Bench, identity, offer
 
 UPDATE, PENDING = VoteKind.UPDATE_TOPOLOGY, VoteKind.ARE_PEERS_PENDING
@@ -330,11 +331,16 @@ def test_remembered_stalls_are_bounded() -> None:
 # ---------------------------------------------------------------------------------------------- shared state
 
 
+def _offer_all(bench: Bench) -> None:
+    """Only `a` holds revision 5."""
+    for name, content in zip("abc", "xyy", strict=True):
+        bench.vote(name, SYNC, offer(5 if name == "a" else 4, content))
+
+
 def test_a_synchronisation_ends_for_all_when_the_last_one_has_fetched() -> None:
     bench = Bench()
     bench.together("a", "b", "c")
-    for name, content in zip("abc", "xxy", strict=True):
-        bench.vote(name, SYNC, offer(4, content))
+    _offer_all(bench)
     bench.run()
     assert all(isinstance(_end(bench, name), Resolve) for name in "abc")
 
@@ -365,6 +371,31 @@ def test_a_master_that_dies_during_a_synchronisation_begins_it_anew() -> None:
     bench.reconnect("b")
     bench.run()
     assert all(isinstance(_end(bench, name), Resolve) for name in "ab")
+
+
+def test_who_asks_again_is_not_measured_by_a_revision_that_nobody_was_told_of() -> None:
+    """The master dies at any byte of what a synchronisation writes, and the only donor dies with it."""
+    bench = Bench()
+    bench.together("a", "b", "c")
+    before = len(bench.disk)
+    _offer_all(bench)
+    bench.run()
+    written, ends = bench.disk, 0
+    for length in range(before, len(written) + 1):
+        again = Bench(Limits(heartbeat_ms=100, heartbeat_limit_ms=500, report_limit_ms=500))
+        again.together("a", "b", "c")
+        _offer_all(again)
+        again.stop_master()
+        past, valid = journal.replay(written[:length])
+        again.disk = written[:valid]
+        again.start_master()
+        again.kill("a")
+        for name in "bc":
+            again.reconnect(name)
+        again.wait(1_000, step=50)
+        ends += bool(past.memories)
+        assert all(isinstance(_end(again, name), Resolve) for name in "bc"), f"{length} bytes were written"
+    assert ends == 1, "the memory is there with the answers, or not at all"
 
 
 def test_explain_names_who_is_missing_in_a_synchronisation() -> None:

@@ -33,7 +33,9 @@ def histories(draw: st.DrawFn) -> list[Record]:
     epoch = 0
     for _ in range(draw(st.integers(0, 6))):
         if draw(st.booleans()):
-            records.append(Memory(draw(st.integers(0, 2)), draw(st.binary(max_size=8))))
+            memory = Memory(draw(st.integers(0, 2)), draw(st.binary(max_size=8)))
+            answers = [Answer(peer, epoch, 0, "", False, b"y") for peer in draw(MEMBERS)]
+            records.append(Change(answers=tuple(answers), memories=(memory,)))
             continue
         epoch += 1
         members = draw(MEMBERS)
@@ -92,7 +94,7 @@ def test_a_journal_cut_anywhere_keeps_its_whole_records(records: list[Record]) -
 HISTORY: list[Record] = [
     Settings(b"s" * 16),
     Change((_admission(b"a" * 16, 0),), (GroupView(1, 0, 0, (b"a" * 16,), (0,), (0,), (), 0, ""),), ()),
-    Memory(0, b"12345678"),
+    Change(answers=(Answer(b"a" * 16, 1),), memories=(Memory(0, b"12345678"),)),
 ]
 
 
@@ -184,7 +186,7 @@ def _frame(payload: object) -> bytes:
     ("payload", "why"),
     [
         ([1, 99, b"s" * 16], "version 99"),
-        ([3, 0, b""], "does not begin with its settings"),
+        ([2, [], [], [], []], "does not begin with its settings"),
         ([9], "unknown record kind"),
         ([1], "unreadable"),
         ("text", "unknown record kind|unreadable"),

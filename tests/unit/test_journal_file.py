@@ -9,9 +9,13 @@ import pytest
 
 from pccl import InvalidArgument, PCCLError, journal_file
 from pccl.journal_file import JournalFile
-from pccl.protocol.types import Memory, Settings
+from pccl.protocol.types import Change, Memory, Settings
 
 SETTINGS = Settings(b"s" * 16)
+
+
+def _memory(group: int, body: bytes) -> Change:
+    return Change(memories=(Memory(group, body),))
 
 
 def remembered(path: Path) -> dict[int, bytes]:
@@ -28,8 +32,8 @@ def test_what_was_appended_is_there_again(tmp_path: Path) -> None:
     journal = JournalFile(path)
     assert journal.past.run_secret == b""
     journal.append(SETTINGS)
-    journal.append(Memory(1, b"one"))
-    journal.append(Memory(2, b"two"))
+    journal.append(_memory(1, b"one"))
+    journal.append(_memory(2, b"two"))
     assert path.read_bytes(), "append returns when the bytes are in the file"
     journal.close()
     assert remembered(path) == {1: b"one", 2: b"two"}
@@ -41,14 +45,14 @@ def test_a_torn_record_is_cut_off_and_written_over(tmp_path: Path) -> None:
     journal = JournalFile(path)
     journal.append(SETTINGS)
     whole = path.stat().st_size
-    journal.append(Memory(1, b"one"))
+    journal.append(_memory(1, b"one"))
     journal.close()
     for size in range(whole + 1, path.stat().st_size):
         torn = tmp_path / f"torn{size}"
         torn.write_bytes(path.read_bytes()[:size])
         again = JournalFile(torn)
         assert (again.past.memories, torn.stat().st_size) == ({}, whole)
-        again.append(Memory(2, b"two"))
+        again.append(_memory(2, b"two"))
         again.close()
         assert remembered(torn) == {2: b"two"}
 
@@ -59,14 +63,14 @@ def test_a_rewrite_replaces_all_and_keeps_the_lock(tmp_path: Path, monkeypatch: 
     journal = JournalFile(path)
     journal.append(SETTINGS)
     while not journal.wants_rewrite:
-        journal.append(Memory(1, b"x" * 100))
+        journal.append(_memory(1, b"x" * 100))
     grown = path.stat().st_size
-    journal.rewrite([SETTINGS, Memory(1, b"y")])
+    journal.rewrite([SETTINGS, _memory(1, b"y")])
     assert not journal.wants_rewrite
     assert path.stat().st_size < grown
     with pytest.raises(InvalidArgument, match="in use by another master"):
         JournalFile(path)
-    journal.append(Memory(2, b"z"))
+    journal.append(_memory(2, b"z"))
     journal.close()
     assert remembered(path) == {1: b"y", 2: b"z"}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["journal"]
