@@ -108,6 +108,13 @@ class JointCalls:
         """Whether group `number` changes together with others, when a vote is resolved."""
         return self._resolution is not None and number in (self._resolution.groups or ())
 
+    def entering(self, number: int) -> list[PeerId]:
+        """Who becomes a member of group `number` with its next view."""
+        resolution, pending = self._resolution, self._roster.pending
+        if resolution is None or not self.holds(number):
+            return []
+        return [peer for peer in resolution.admitting if peer in pending and pending[peer].group == number]
+
     def probed(self, peer: PeerId, nonce: int) -> None:
         """`peer` answered a probe: if it is to be admitted, it lives."""
         if self._resolution is not None and self._resolution.nonces.get(peer) == nonce:
@@ -335,8 +342,8 @@ class JointCalls:
     # ------------------------------------------------------------------------------------------ answers
 
     def _answer(self, answers: Sequence[Answer], memories: tuple[Memory, ...] = ()) -> None:
-        """Ends votes: first for good (journal), then for their callers. `memories` are what their groups remember of it:
-        one record, since nobody may be measured by a revision that no caller was told of."""
+        """Ends votes: first for good (journal), then for their callers. `memories` are what their groups remember of
+        it: one record, since nobody may be measured by a revision that no caller was told of."""
         answers = [answer for answer in answers if answer.peer in self._roster.peers]
         if answers:
             self._roster.commit(Change(answers=tuple(answers), memories=memories))

@@ -460,10 +460,10 @@ class MasterProtocol:
             self._roster.notify(Event.LINK, line, epoch=group.epoch)
 
     def _expel_cut_off(self, group: Group, now: int) -> None:
-        """Before a next view: nobody can work with members to whom no way leads."""
+        """Before a next view: nobody can work with members to whom no way leads. Through newcomers one does."""
         if self._epochs.got_something_done(group):
             self._links.worked(group.members, now)
-        gone = self._links.cut_off(group.members, now)
+        gone = self._links.cut_off([*group.members, *self._joint.entering(group.view.group)], now)
         ranks = {peer: group.rank(peer) for peer in group.members}
         links = between(self._links.avoided(group.members), gone, ranks)
         for peer in gone:

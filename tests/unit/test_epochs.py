@@ -285,6 +285,23 @@ def test_two_members_without_a_link_part_after_several_tries() -> None:
     assert "no way leads to it, the links between ranks 0-1 are dead" in _view(bench, "a").text
 
 
+def test_a_newcomer_joins_those_that_have_no_link_to_each_other() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    for last in (False, False, True):
+        bench.doubt("a", "b")
+        bench.doubt("b", "a")
+        bench.run()
+        if last:
+            bench.join("c")
+            bench.run()
+            for name in "ab":
+                bench.vote(name, VoteKind.UPDATE_TOPOLOGY)
+        _break(bench, "a", "b")
+    assert _members(bench, "a") == _members(bench, "b") == "abc"
+    assert _arrangement(bench, "c") == Arrangement(Shape.TREE, (2, 0, 1), (0, 0, 0))
+
+
 def test_the_smaller_part_of_a_group_that_falls_apart_has_to_go() -> None:
     bench = Bench()
     bench.together("a", "b", "c", "d", "e")
