@@ -23,7 +23,7 @@ import msgpack
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -48,6 +48,7 @@ Text = Annotated[str, Limit(0, MAX_TEXT_CHARACTERS)]
 Address = Annotated[str, Limit(1, MAX_ADDRESS_CHARACTERS)]
 Body = Annotated[bytes, Limit(0, MAX_BODY_BYTES)]
 Revision = Annotated[int, Limit(0, 2**63 - 1)]
+Shape = Annotated[int, Limit(0, 2)]  # topology.Shape
 
 # ---------------------------------------------------------------------------------------------- parts of messages
 
@@ -317,7 +318,7 @@ class View:
     cause: U16
     text: Text
     census: Census
-    shape: Annotated[int, Limit(0, 2)] = 0
+    shape: Shape = 0
     parents: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)] = ()
 
 
@@ -459,16 +460,20 @@ class StatusNewcomer:
 @dataclasses.dataclass(frozen=True, slots=True)
 class StatusGroup:
     """A group in its epoch; `stopped_ms` is how long that has been frozen (0: it runs), `missing` whose report its end
-    waits for. `cause` is why the epoch before it ended; `broken` are pairs of ranks whose link broke lately, one after
-    the other."""
+    waits for. `ring`, `shape` and `parents` are as in View. `cause` is why the epoch before it ended; `avoided` are the
+    pairs of ranks between which no link is used, one after the other, `broken` those whose link broke lately and is
+    used nevertheless."""
 
     group: U32
     epoch: U64
     size: U32
     ring: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
+    shape: Shape
+    parents: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
     stopped_ms: U64
     missing: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
     cause: Text
+    avoided: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
     broken: Annotated[tuple[U32, ...], Limit(0, MAX_STATUS_MEMBERS)]
 
 

@@ -8,6 +8,7 @@ of members is for looking it up.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,14 +16,24 @@ from rich.table import Table
 from rich.text import Text
 
 from pccl.messages import StatusAnswer, StatusGroup, StatusMember
+from pccl.protocol.topology import Shape
 
 SHOWN_RANKS = 64
+_INSTEAD: dict[int, str] = {
+    Shape.FULL: "no operation needs it",
+    Shape.RING: "all operations go round a ring instead",
+    Shape.TREE: "all operations go along a tree instead",
+}
 COLUMNS = ("group", "rank", "peer", "address", "host", "heard", "kept waiting", "waits in")
 
 
 def plain(answer: StatusAnswer) -> dict[str, Any]:
-    """For JSON: the fields by name; counts as one object."""
+    """For JSON: the fields by name; counts as one object, shapes by name, links as pairs."""
     data = dataclasses.asdict(answer)
+    for group, shown in zip(answer.groups, data["groups"], strict=True):
+        shown["shape"] = Shape(group.shape).name
+        for name in ("avoided", "broken"):
+            shown[name] = list(zip(shown[name][::2], shown[name][1::2], strict=False))
     data["counts"] = {it.event: it.count for it in answer.counts}
     return data
 
@@ -32,7 +43,7 @@ def render(address: str, answer: StatusAnswer) -> RenderableType:
     parts: list[RenderableType] = [Text(heading(address, answer), style="bold")]
     parts += [Text(line, style="yellow") for line in troubles(answer)]
     parts.append(_members(answer))
-    parts += [Text(_ring(group)) for group in answer.groups]
+    parts += [Text(_group(group)) for group in answer.groups]
     for it in answer.newcomers:
         where = f"{it.address}:{it.port} for group {it.group}"
         parts.append(Text(f"newcomer: peer {it.name} at {where}, heard {duration(it.heard_ms)} ago"))
@@ -62,8 +73,10 @@ def troubles(answer: StatusAnswer) -> list[str]:
         made = f"{call.voted} of {call.voters} since {duration(call.waited_ms)}"
         lines.append(f"{call.name}{scope}: {made}; waits for {call.waits}")
     for group in answer.groups:
-        pairs = zip(group.broken[::2], group.broken[1::2], strict=False)
-        lines += [f"group {group.group}: the link between rank {a} and rank {b} broke lately" for a, b in pairs]
+        if group.avoided:
+            lines.append(f"group {group.group}: no link between ranks {_pairs(group.avoided)}; {_INSTEAD[group.shape]}")
+        if group.broken:
+            lines.append(f"group {group.group}: links that broke lately: between ranks {_pairs(group.broken)}")
     by_operation: dict[tuple[int, int, int, int], list[Any]] = {}
     for stall in answer.stalls:
         by_operation.setdefault((stall.group, stall.epoch, stall.tag, stall.sequence), []).append(stall)
@@ -117,10 +130,21 @@ def _members(answer: StatusAnswer) -> Table:
     return table
 
 
-def _ring(group: StatusGroup) -> str:
-    ranks = " ".join(str(rank) for rank in group.ring[:SHOWN_RANKS])
+def _group(group: StatusGroup) -> str:
     more = f" and {group.size - SHOWN_RANKS} more" if group.size > SHOWN_RANKS else ""
-    return f"group {group.group}: epoch {group.epoch} ({group.cause}), ring {ranks}{more}"
+    return f"group {group.group}: epoch {group.epoch} ({group.cause}), {_arrangement(group)}{more}"
+
+
+def _arrangement(group: StatusGroup) -> str:
+    """Which links operations use."""
+    ranks = " ".join(str(rank) for rank in group.ring[:SHOWN_RANKS])
+    if group.shape == Shape.FULL:
+        return f"all links, ring {ranks}"
+    if group.shape == Shape.RING:
+        return f"only the links of ring {ranks}"
+    places = [place for place in enumerate(group.parents[:SHOWN_RANKS]) if max(place) < len(group.ring)]
+    ends = [rank for child, parent in places[1:] for rank in (group.ring[parent], group.ring[child])]
+    return f"tree {_pairs(ends)}"
 
 
 def _footing(answer: StatusAnswer) -> str:
@@ -131,6 +155,11 @@ def _footing(answer: StatusAnswer) -> str:
 
 def _name(member: StatusMember) -> str:
     return f"rank {member.rank} of group {member.group} (peer {member.name})"
+
+
+def _pairs(ends: Sequence[int]) -> str:
+    """As "0-2, 1-2"."""
+    return ", ".join(f"{one}-{other}" for one, other in zip(ends[::2], ends[1::2], strict=False))
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

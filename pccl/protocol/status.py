@@ -12,6 +12,8 @@ stranger that connects under a peer's id would be taken for a new connection of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pccl.messages import (
     MAX_STATUS_MEMBERS,
     PROTOCOL_VERSION,
@@ -93,15 +95,20 @@ class StatusDesk:
             group.epoch,
             len(group.members),
             group.view.ring[:MAX_STATUS_MEMBERS],
+            group.view.shape,
+            group.view.parents[:MAX_STATUS_MEMBERS],
             0 if gathering is None else max(1, now - gathering.since),
             tuple(missing[:MAX_STATUS_MEMBERS]),
             group.view.text,
-            tuple(self._broken(group, now)[:MAX_STATUS_MEMBERS]),
+            _flat(group.view.avoided),
+            _flat(self._broken(group, now)),
         )
 
-    def _broken(self, group: Group, now: int) -> list[int]:
+    def _broken(self, group: Group, now: int) -> list[tuple[int, int]]:
+        """Also what is not to be used any more, but still is."""
         pairs = [*self._links.avoided(group.members), *self._links.shaky(group.members, now)]
-        return [group.rank(end) for pair in pairs for end in pair]
+        ends = [sorted((group.rank(one), group.rank(other))) for one, other in pairs]
+        return [(low, high) for low, high in sorted(ends) if (low, high) not in group.view.avoided]
 
     def _member(self, group: Group, peer: Peer, stalls: list[StatusStall], now: int) -> StatusMember:
         assert peer.member is not None  # accepted, so registered
@@ -133,6 +140,10 @@ class StatusDesk:
         stall = own[-1]
         ranks = ", ".join(str(it) for it in stall.ranks) or "others"
         return f"tag {stall.tag} #{stall.sequence} for rank {ranks}{' to start it' if stall.absent else ''}"
+
+
+def _flat(pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    return tuple([rank for pair in pairs for rank in pair][:MAX_STATUS_MEMBERS])
 
 
 def _newcomer(peer: Peer, now: int) -> StatusNewcomer:

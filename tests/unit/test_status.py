@@ -6,6 +6,7 @@ from __future__ import annotations
 from pccl.errors import Status
 from pccl.messages import PROTOCOL_VERSION, Refused, StatusAnswer, StatusRequest, encode
 from pccl.protocol.status import ANSWERS, EVERY_MS
+from pccl.protocol.topology import Shape
 from pccl.protocol.types import MasterOutput, Send, VoteKind
 from tests.cores import Bench, identity, offer
 
@@ -111,6 +112,19 @@ def test_links_that_broke_lately_are_named() -> None:
     bench.frozen("c", suspect="a")
     bench.run()
     assert [it.broken for it in ask(bench).groups] == [(0, 2)]
+
+
+def test_avoided_links_and_the_shape_that_does_without_are_named() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c", "d")
+    for _ in range(2):
+        bench.frozen("a", suspect="c")
+        bench.frozen("c", suspect="a")
+        bench.run()
+    (group,) = ask(bench).groups
+    assert (group.avoided, group.broken, Shape(group.shape), group.parents) == ((0, 2), (), Shape.RING, ())
+    place = {rank: at for at, rank in enumerate(group.ring)}
+    assert abs(place[0] - place[2]) == 2
 
 
 def test_asking_is_limited_and_changes_nothing() -> None:

@@ -30,7 +30,7 @@ def member(rank: int, **changed: Any) -> StatusMember:
 
 
 def answer(**changed: Any) -> StatusAnswer:
-    group, members = StatusGroup(0, 7, 2, (0, 1), 0, (), "rank 2 was lost", ()), (member(0), member(1))
+    group, members = StatusGroup(0, 7, 2, (0, 1), 0, (), 0, (), "rank 2 was lost", (), ()), (member(0), member(1))
     counts = (StatusCount("lost", 1),)
     healthy = StatusAnswer(3, 61_000, 5_000, 7, Census(2, 1, 2), 9, 1234, (group,), members, (), (), (), counts)
     return replace(healthy, **changed)
@@ -48,7 +48,7 @@ def test_a_healthy_run_shows_who_is_there_and_no_trouble() -> None:
     assert troubles(answer()) == []
     text = shown(answer())
     assert "00000001  10.0.0.1:4001" in text
-    assert "group 0: epoch 7 (rank 2 was lost), ring 0 1" in text
+    assert "group 0: epoch 7 (rank 2 was lost), all links, ring 0 1" in text
     assert "since the master's start: lost 1; 9 records, journal 1234 bytes" in text
 
 
@@ -69,21 +69,42 @@ def test_calls_stopped_epochs_links_and_suspects_are_troubles() -> None:
         StatusCall("update_topology", False, 0, 1, 2, 5_000, "rank 1 of group 0"),
         StatusCall("sync_shared_state", True, 4, 1, 3, 10, "rank 2 of group 4"),
     )
-    groups = (StatusGroup(0, 7, 2, (0, 1), 1_500, (1,), "", (0, 1)),)
+    groups = (StatusGroup(0, 7, 2, (0, 1), 0, (), 1_500, (1,), "", (), (0, 1)),)
     members = (member(0, suspected=True), member(1, returning=True, connected=False))
     assert troubles(answer(calls=calls, groups=groups, members=members)) == [
         "group 0: epoch 7 is stopped since 1.5 s; reports missing: rank 1",
         "update_topology: 1 of 2 since 5.0 s; waits for rank 1 of group 0",
         "sync_shared_state of group 4: 1 of 3 since 10 ms; waits for rank 2 of group 4",
-        "group 0: the link between rank 0 and rank 1 broke lately",
+        "group 0: links that broke lately: between ranks 0-1",
         "rank 0 of group 0 (peer 00000000) is suspected and probed",
         "rank 1 of group 0 (peer 00000001) has not come back since the master's restart",
     ]
 
 
+def test_avoided_links_and_what_is_used_instead_are_shown() -> None:
+    ring = StatusGroup(0, 7, 4, (0, 1, 2, 3), 1, (), 0, (), "", (0, 2), ())
+    tree = StatusGroup(1, 9, 4, (2, 0, 3, 1), 2, (0, 0, 0, 2), 0, (), "", (0, 1, 0, 3, 1, 2), (0, 2))
+    both = answer(groups=(ring, tree), members=())
+    assert troubles(both) == [
+        "group 0: no link between ranks 0-2; all operations go round a ring instead",
+        "group 1: no link between ranks 0-1, 0-3, 1-2; all operations go along a tree instead",
+        "group 1: links that broke lately: between ranks 0-2",
+    ]
+    assert "group 0: epoch 7 (), only the links of ring 0 1 2 3" in shown(both)
+    assert "group 1: epoch 9 (), tree 2-0, 2-3, 3-1" in shown(both)
+    strange = replace(tree, parents=(0, 7, 0, 2))
+    assert "group 1: epoch 9 (), tree 2-3, 3-1" in shown(answer(groups=(strange,)))
+    data = json.loads(json.dumps(plain(both)))
+    assert [it["shape"] for it in data["groups"]] == ["RING", "TREE"]
+    assert [(it["avoided"], it["broken"]) for it in data["groups"]] == [
+        ([[0, 2]], []),
+        ([[0, 1], [0, 3], [1, 2]], [[0, 2]]),
+    ]
+
+
 def test_late_members_newcomers_and_what_is_left_out_are_shown() -> None:
     newcomer = StatusNewcomer(3, "abcdef01", "10.0.0.9", 99, 2_500, True)
-    group = StatusGroup(0, 7, 500, tuple(range(500)), 0, (), "", ())
+    group = StatusGroup(0, 7, 500, tuple(range(500)), 0, (), 0, (), "", (), ())
     text = shown(
         answer(
             members=(member(0, late=12, late_ms=3_000, waits="[bold]not markup"), member(1, host_id=6)),
