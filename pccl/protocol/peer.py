@@ -203,7 +203,7 @@ class PeerProtocol:
         self._phase = Phase.JOINING
         self._connected = True
         self._heard = self._timer_at = now
-        self._redial_at = now + self._silence_ms
+        self._redial_at = now + self._mute_ms
         self._call.join(now)
         return [self._hello()]
 
@@ -310,7 +310,7 @@ class PeerProtocol:
         if self._phase is Phase.HALTED:
             return []
         self._heard = now
-        self._redial_at = now + self._silence_ms
+        self._redial_at = now + self._mute_ms
         if not isinstance(message, LEGAL[self._phase]):
             return self._master_fault(f"{type(message).__name__} for a peer that is {self._phase.value}", now)
         return self._handlers[type(message)](message, now)
@@ -331,7 +331,7 @@ class PeerProtocol:
         if self._phase is Phase.HALTED:
             return []
         self._connected, self._welcomed = True, False
-        self._redial_at = now + self._silence_ms
+        self._redial_at = now + self._mute_ms
         return [self._hello()]
 
     def timed_out(self, now: int) -> list[PeerOutput]:
@@ -342,13 +342,13 @@ class PeerProtocol:
         if slept > self._silence_ms:
             # It was this process that was stopped: what the master sent meanwhile has still to be read.
             self._heard = max(self._heard, now - self._silence_ms)
-            self._redial_at = now + self._silence_ms
+            self._redial_at = now + self._mute_ms
         if now - self._heard >= self._master_timeout_ms:
             text = f"{self.master} has been silent for {now - self._heard} ms (master_timeout)"
             return self._halt(Status.MASTER_LOST, text, now)
         out = self._call.timed_out(now)
         if self._connected and now >= self._redial_at:
-            self._redial_at = now + self._silence_ms
+            self._redial_at = now + self._mute_ms
             self._welcomed = False
             out.append(Reconnect())
         if self._welcomed and now >= self._beat_at:
@@ -403,7 +403,7 @@ class PeerProtocol:
             return [Tell(Leave(clip(broken))), *self._halt(Status.INVALID, broken, now)]
         self._heartbeat_ms = message.heartbeat_ms
         self._silence_ms = message.heartbeat_limit_ms
-        self._redial_at = now + self._silence_ms
+        self._redial_at = now + self._mute_ms
         self._census = message.census
         self._welcomed = True
         self._beat_at = now + self._heartbeat_ms
@@ -523,6 +523,12 @@ class PeerProtocol:
 
     def _say(self, *messages: Message | None) -> list[PeerOutput]:
         return [Tell(it) for it in messages if it is not None]
+
+    @property
+    def _mute_ms(self) -> int:
+        """How long a connection that stands may bring nothing before it is dialled afresh. It may be mute for good, as
+        when another process came under this id. So early that the master hears of it before it takes us for lost."""
+        return self._silence_ms // 2
 
     def _hello(self) -> Tell:
         return Tell(Hello(PROTOCOL_VERSION, self._secret, self.group, self.epoch))

@@ -53,6 +53,7 @@ from pccl.protocol.types import (
     Freeze,
     Halt,
     Install,
+    Limits,
     OpenDataPlane,
     PeerOutput,
     Reconnect,
@@ -390,7 +391,7 @@ def test_a_silent_master_is_dialled_again_and_finally_given_up() -> None:
     peer.master = "the master at 10.0.0.1:48148"
     peer.vote(PENDING, 7, b"", 0, 0)
     outputs = _beats(peer, 100_000, answer=False)
-    assert sum(isinstance(it, Reconnect) for it in outputs) == 11
+    assert sum(isinstance(it, Reconnect) for it in outputs) == 23
     halt = next(it for it in outputs if isinstance(it, Halt))
     assert halt.status is Status.MASTER_LOST
     reject = outputs[-1]
@@ -398,6 +399,13 @@ def test_a_silent_master_is_dialled_again_and_finally_given_up() -> None:
     assert (reject.call, reject.status) == (7, Status.MASTER_LOST)
     assert reject.text == halt.text == "the master at 10.0.0.1:48148 has been silent for 60000 ms (master_timeout)"
     assert peer.deadline() is None
+
+
+def test_a_mute_connection_is_dialled_afresh_before_the_master_gives_this_peer_up() -> None:
+    peer = _member()
+    limits = Limits()
+    outputs = _beats(peer, limits.heartbeat_limit_ms - 2 * limits.heartbeat_ms, answer=False)
+    assert sum(isinstance(it, Reconnect) for it in outputs) == 1
 
 
 def test_connecting_to_nobody_ends_at_the_timeout() -> None:
