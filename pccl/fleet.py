@@ -10,8 +10,12 @@ a signal gets to it; `pccl.stress.hosts` has others.
 `Master` is the one process among them that speaks plain text: `pccl master`, which may be killed and started again.
 `gather` is how workers find each other at the start.
 
+However a supervisor ends, SIGKILL included, its workers end at once. `close` kills them; if there is no time for that,
+the system does where it can, for it reaches a stopped process and one that hangs; and everywhere, also on another
+machine, a thread in each worker sees that the line has no other end.
+
 Must not know: what the messages mean, or what the workers compute. No wait here is without a limit, but for a worker's
-for its supervisor, which ends when the supervisor does.
+for its supervisor.
 """
 
 from __future__ import annotations
@@ -24,12 +28,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from pccl import system
 
 if TYPE_CHECKING:
     from pccl import Communicator
@@ -40,6 +47,8 @@ READ_BYTES = 1 << 16
 EXIT_LIMIT_S = 10.0
 MASTER_LIMIT_S = 20.0
 POLL_S = 0.01
+ORPHANED = 1
+"""Exit status of a worker whose supervisor is gone."""
 
 
 class Line:
@@ -54,17 +63,24 @@ class Line:
 
     @classmethod
     def over_stdio(cls) -> Line:
-        """The line of a worker that a `Fleet` started. From then on `print` goes to stderr: stdout is the line's."""
+        """Stdin and stdout. From then on `print` goes to stderr: stdout is the line's."""
         line = cls(os.dup(0), os.dup(1))
         os.dup2(2, 1)
         return line
 
     @classmethod
-    def over_socket(cls, path: str) -> Line:
-        """The line of a worker whose stdin and stdout are not its own (mpiexec): dials the supervisor's Unix socket."""
-        with socket.socket(socket.AF_UNIX) as dialled:
-            dialled.connect(path)
-            return cls(os.dup(dialled.fileno()), os.dup(dialled.fileno()))
+    def to_supervisor(cls, path: str | None = None) -> Line:
+        """The line of a worker that a `Fleet` started, over stdin and stdout or, where those are not its own (mpiexec),
+        over the supervisor's Unix socket at `path`. From now on this process ends when its supervisor does."""
+        if path is None:
+            line = cls.over_stdio()
+            system.die_with_parent()
+        else:
+            with socket.socket(socket.AF_UNIX) as dialled:
+                dialled.connect(path)
+                line = cls(os.dup(dialled.fileno()), os.dup(dialled.fileno()))
+        threading.Thread(target=_end_with, args=(line.read_fd,), name="pccl-line", daemon=True).start()
+        return line
 
     def send(self, **fields: Any) -> None:
         """Blocks while the pipe is full. Raises BrokenPipeError when the other end is gone."""
@@ -125,6 +141,10 @@ class Host:
     def signal(self, process: subprocess.Popen[bytes], pid: int, number: int) -> None:
         """Sends a signal to a process there; one that has ended already is no error. May block in the same way."""
         process.send_signal(number)
+
+    def end(self, process: subprocess.Popen[bytes], pid: int) -> None:
+        """SIGKILL. Raises nothing: where the host cannot be reached, at least our end of it is gone."""
+        process.kill()
 
 
 LOCAL = Host()
@@ -187,7 +207,7 @@ class Fleet:
         host: Host = LOCAL,
     ) -> Child:
         """Starts `python ARGUMENTS` on a host. Its stderr goes to NAME.log in the log folder, or to ours where there
-        is none."""
+        is none. It ends with the thread that calls this, at the latest."""
         process, pid = _popen(host, arguments, _log_path(self._log_folder, name), environment)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -230,7 +250,7 @@ class Fleet:
         """Kills what still runs, reaps all, closes all lines. May be called again."""
         for child in self._children:
             if child.process.poll() is None:
-                child.kill()
+                child.host.end(child.process, child.pid)
         for child in list(self._children):
             self._forget(child)
 
@@ -277,7 +297,9 @@ class Master:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
+        if self._process is not None:
+            self._host.end(self._process, self._pid)
+            self._reap(self._process)
 
     def start(self) -> None:
         """Blocks until it listens; the system chooses the port the first time. Raises RuntimeError if it does not."""
@@ -297,9 +319,20 @@ class Master:
         now = time.monotonic_ns()
         if self._process is not None:
             self._host.signal(self._process, self._pid, signal.SIGKILL)
-            self._process.communicate(timeout=EXIT_LIMIT_S)
-            self._process = None
+            self._reap(self._process)
         return now
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        process.communicate(timeout=EXIT_LIMIT_S)
+        self._process = None
+
+
+def _end_with(read_fd: int) -> None:
+    """Waits until nobody holds the other end of a descriptor, and ends this process. Reads nothing."""
+    watch = select.poll()
+    watch.register(read_fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP always counts; a half-closed socket lacks it
+    watch.poll()
+    os._exit(ORPHANED)
 
 
 def _log_path(folder: Path | None, name: str) -> Path | None:

@@ -7,10 +7,12 @@ All Linux-only code of the Python side is here, behind functions with a portable
 from __future__ import annotations
 
 import array
+import ctypes
 import fcntl
 import hashlib
 import ipaddress
 import os
+import signal
 import socket
 import stat
 import struct
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _SIOCGIFCONF = 0x8912
+_PR_SET_PDEATHSIG = 1
 _IFREQ_BYTES = 40 if struct.calcsize("P") == 8 else 32
 
 
@@ -123,3 +126,10 @@ def lock_file(file: BinaryIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def die_with_parent() -> None:
+    """From now on the system kills this process when the thread that started it ends, whatever it is doing, and also
+    while it is stopped. Elsewhere than on Linux nothing happens, and for a parent that has ended before."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -270,7 +270,7 @@ def main() -> int:
     parser.add_argument("--master", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
-        ROLES[options.role](Line.over_stdio(), options.master, options.rounds)
+        ROLES[options.role](Line.to_supervisor(), options.master, options.rounds)
         return 0
     print(f"{options.rounds} rounds after {WARM_UP} for warm-up; growth of each peer:")
     print(f"{'part':>8} {'fds':>5} {'threads':>8} {'RSS KiB':>9} {'malloc KiB':>11} {'of MiB':>8} {'s':>6}", flush=True)

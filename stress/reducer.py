@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("bytes", type=int)
     parser.add_argument("--advertise", help="HOST:PORT of a relay before this peer")
     options = parser.parse_args()
-    line = Line.over_stdio()
+    line = Line.to_supervisor()
     shm: Literal["auto", "off"] = "auto" if options.advertise is None else "off"
     with pccl.Communicator(options.master, advertise=options.advertise, shm=shm) as comm:
         reducer = Reducer(line, comm, options.serial, options.bytes)

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("seat", help="the fields of a Seat, as JSON")
     parser.add_argument("--socket", help="where the supervisor listens, when stdin is not its own")
     options = parser.parse_args()
-    line = Line.over_stdio() if options.socket is None else Line.over_socket(options.socket)
+    line = Line.to_supervisor(options.socket)
     contender = contenders.load(options.contender)(Seat(**json.loads(options.seat)))
     line.send(offer=contender.offer())
     command = _next(line)

@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="local steps of a round")
     parser.add_argument("--rounds-per-cycle", type=int, required=True, help="rounds between joint calls")
     options = parser.parse_args()
-    line = Line.over_stdio()
+    line = Line.to_supervisor()
     data = digits.load()  # before it joins: a member that is not ready yet would keep the others waiting
     with pccl.Communicator(options.master) as comm:
         comm.connect()

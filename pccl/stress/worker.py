@@ -54,8 +54,7 @@ class Orders:
 
 
 class Reporter:
-    """The line to the supervisor: reports from any thread, commands by a thread that ends us when the supervisor is
-    gone."""
+    """The line to the supervisor: reports from any thread, commands by a thread of its own."""
 
     def __init__(self, line: Line, trace: str | None) -> None:
         self._line = line
@@ -82,7 +81,6 @@ class Reporter:
                     self._explain()
                 else:
                     self.commands.put(message)
-        os._exit(1)
 
     def _explain(self) -> None:
         """What hangs, if anything does: stacks go to the log, what the control plane waits for to the supervisor, what
@@ -326,7 +324,7 @@ def main() -> int:
     """One worker on the line of stdin and stdout. Exit status 2: it met an error that nothing justifies."""
     faulthandler.enable()
     orders = Orders(**json.loads(sys.argv[1]))
-    reporter = Reporter(Line.over_stdio(), orders.trace)
+    reporter = Reporter(Line.to_supervisor(), orders.trace)
     worker = Worker(orders, reporter)
     reporter.start()
     try:

@@ -4,23 +4,44 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pccl.fleet import Child, Fleet, Line
+from pccl.fleet import ORPHANED, Child, Fleet, Line
 
 LIMIT_S = 30.0
 
 ECHO = """
 from pccl.fleet import Line
-line = Line.over_stdio()
+line = Line.to_supervisor()
 print("to the log")
 line.send(ready=True)
 while (message := line.receive()) and message.get("do") != "stop":
     line.send(echo=message)
+"""
+
+
+ORPHAN = """
+import ctypes, os, signal
+from pccl.fleet import Line
+line = Line.to_supervisor()
+line.send(pid=os.getpid())
+{fate}
+"""
+SUPERVISOR = """
+import sys
+from pccl.fleet import Fleet
+with Fleet() as fleet:
+    fleet.start("a", ["-c", sys.argv[1]])
+    print(fleet.next(60.0)[1]["pid"], flush=True)
+    sys.stdin.read()
 """
 
 
@@ -106,3 +127,49 @@ def test_a_line_without_its_other_end_says_so() -> None:
     with pytest.raises(EOFError):
         line.receive()
     line.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing else reaches a process that cannot run")
+@pytest.mark.parametrize(
+    "fate",
+    [
+        "line.receive()",
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        "ctypes.PyDLL(None).pause()  # and no other thread may run",
+    ],
+)
+def test_a_worker_does_not_outlive_its_supervisor(fate: str) -> None:
+    command = [sys.executable, "-c", SUPERVISOR, ORPHAN.format(fate=fate)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout is not None
+        worker = os.pidfd_open(int(supervisor.stdout.readline()))
+        try:
+            supervisor.kill()
+            assert select.select([worker], [], [], LIMIT_S)[0], "it still runs"
+        finally:
+            os.close(worker)
+
+
+def test_a_worker_that_may_not_be_killed_sees_that_its_line_has_no_other_end() -> None:
+    """What is left where the system kills no orphans, and on other machines."""
+    deaf = "from pccl import system; system.die_with_parent = lambda: None\n"
+    for fate in ("line.receive()", "threading.Event().wait()"):
+        program = deaf + "import threading\n" + ORPHAN.format(fate=fate)
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            assert worker.stdout.readline()
+            worker.stdin.close()
+            assert worker.wait(LIMIT_S) == ORPHANED
+
+
+def test_a_worker_over_a_socket_ends_with_it(tmp_path: Path) -> None:
+    program = f"from pccl.fleet import Line; import threading; Line.to_supervisor({str(tmp_path / 'line')!r}).send(a=1)"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "line"))
+        listener.listen()
+        listener.settimeout(LIMIT_S)
+        with subprocess.Popen([sys.executable, "-c", program + "; threading.Event().wait()"]) as worker:
+            with listener.accept()[0] as accepted:
+                assert accepted.makefile().readline() == '{"a": 1}\n'
+            assert worker.wait(LIMIT_S) == ORPHANED
