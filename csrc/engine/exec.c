@@ -303,23 +303,22 @@ static void copy_unreceived(struct pccl__exec *exec, struct pccl_operation *op) 
 }
 
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
- * gave it up, and no send may still read what is overwritten. Ring and tree read each piece of the input, and have it
- * sent, before that piece's result can exist: so they work in the output itself and save each piece just before, while
- * it is in the cache anyway. Other algorithms (small sizes) build the result in the shadow, which is published at the
- * end. */
+ * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
+ * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
+ * Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     bool reduces = op->call.collective == PCCL_ALL_REDUCE || op->call.collective == PCCL_REDUCE_SCATTER;
     const uint8_t *own = op->call.collective == PCCL_REDUCE_SCATTER
                              ? op->input + exec->group->rank * op->call.count * op->element_bytes
                              : op->input;
-    bool late = op->algorithm == PCCL_RING || op->algorithm == PCCL_TREE, discard = op->call.flags & PCCL_DISCARD_INPUT;
+    bool in_place = op->schedule->in_place, discard = op->call.flags & PCCL_DISCARD_INPUT;
     op->result = op->call.output;
-    if (!reduces || op->call.output != own || op->call.count == 0 || (late && discard)) return PCCL_OK;
+    if (!reduces || op->call.output != own || op->call.count == 0 || (in_place && discard)) return PCCL_OK;
     op->shadow_bytes = op->call.count * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
-    op->shadow_use = late ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (!late) op->result = op->shadow;
+    op->shadow_use = in_place ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (!in_place) op->result = op->shadow;
     return PCCL_OK;
 }
 

@@ -41,6 +41,25 @@ static pccl_status derive(struct pccl__schedule *schedule) {
     return PCCL_OK;
 }
 
+/* Can nothing be written into a chunk while send `index`, which reads the chunk's input, may still be under way? */
+static bool outlives(const struct pccl__schedule *schedule, uint32_t index) {
+    const struct pccl__step *steps = schedule->plan.steps;
+    for (uint32_t i = index + 1; i < schedule->plan.steps_count; i++) {
+        if (steps[i].chunk != steps[index].chunk) continue;
+        if (pccl__step_is_send(&steps[i]) && schedule->previous[i] == PCCL__NO_STEP) return false;
+        if (schedule->last[i] && steps[i].kind != PCCL__COPY) return false;
+    }
+    return true;
+}
+
+static bool works_in_place(const struct pccl__schedule *schedule) {
+    for (uint32_t i = 0; i < schedule->plan.steps_count; i++)
+        if (pccl__step_is_send(&schedule->plan.steps[i]) && schedule->previous[i] == PCCL__NO_STEP &&
+            !outlives(schedule, i))
+            return false;
+    return true;
+}
+
 pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, const struct pccl__shape *shape,
                                uint32_t root, struct pccl__schedule **out) {
     struct pccl__schedule *schedule = calloc(1, sizeof *schedule);
@@ -59,6 +78,7 @@ pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t pos
     bool complete = schedule->previous && schedule->first_dependent && schedule->next_dependent && schedule->receives &&
                     schedule->last && schedule->received;
     status = complete ? derive(schedule) : PCCL_NO_MEMORY;
+    schedule->in_place = status == PCCL_OK && works_in_place(schedule);
 done:
     if (status != PCCL_OK) {
         pccl__schedule_free(schedule);

@@ -5,6 +5,11 @@
  * A receive step's value is what the chunk holds after it. `previous[i]` is the receive whose value step i needs (or
  * PCCL__NO_STEP: the input). Each receive knows the steps that wait for it as a linked list. Schedules are built once
  * per (collective, algorithm, root) and view, and are read-only afterwards.
+ *
+ * It also finds out whether a reduction may grow in the memory of its input, so that the executor knows no algorithm by
+ * name. What could go wrong is that the last write of a chunk overtakes a send that still reads the input of that chunk
+ * (one before which nothing was received). It cannot if the last write is a copy and the send the only one: only what
+ * is whole is copied (plan_test proves it), so our contribution is in it and has arrived.
  */
 #ifndef PCCL_ENGINE_SCHEDULE_H
 #define PCCL_ENGINE_SCHEDULE_H
@@ -22,6 +27,7 @@ struct pccl__schedule {
     uint8_t *received;         /* [chunks], 1: some step receives it */
     uint32_t *receives;        /* the receive steps in plan order */
     uint32_t receives_count;
+    bool in_place; /* see above */
 };
 
 /* Builds the plan with `planner` and derives the rest. NULL planner: a schedule without steps. Errors: NO_MEMORY,
