@@ -219,12 +219,14 @@ typedef enum pccl_operation_state {
 
 /* One line of a report: in `tag`, all operations below `returned_below` have returned success; beyond it
  * `sequence` is in `state`. A tag without open operations gives one line that says so: sequence =
- * returned_below, which is NOT_STARTED. Operations never named are NOT_STARTED too. */
+ * returned_below, which is NOT_STARTED. Operations never named are NOT_STARTED too. `fingerprint` tells apart what was
+ * called: an operation that is DATA_DONE on two members with different ones must not commit. */
 typedef struct pccl_report_line {
     uint64_t tag;
     uint32_t returned_below;
     uint32_t sequence;
     pccl_operation_state state;
+    uint64_t fingerprint; /* 0 where nothing is open */
 } pccl_report_line;
 
 /* Copies up to `capacity` lines of the frozen epoch's report; `*count` is the full number. Errors: INVALID

@@ -250,7 +250,7 @@ class Engine:
                     break
                 capacity = count[0]
         found = [lines[index] for index in range(count[0])]
-        return [ReportLine(line.tag, line.returned_below, line.sequence, line.state) for line in found]
+        return [ReportLine(it.tag, it.returned_below, it.sequence, it.state, it.fingerprint) for it in found]
 
     def has_started(self, epoch: int, operation: OperationName) -> int:
         """Has this peer started the operation? 1, 0, or -1 when `epoch` is not the current one."""

@@ -23,7 +23,7 @@ import msgpack
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -65,12 +65,14 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportLine:
-    """Mirrors `pccl_report_line`: in `tag`, all below `returned_below` returned; `sequence` is in `state` (0-3)."""
+    """Mirrors `pccl_report_line`: in `tag`, all below `returned_below` returned; `sequence` is in `state` (0-3), and
+    `fingerprint` tells apart what was called under that name."""
 
     tag: U64
     returned_below: U32
     sequence: U32
     state: Annotated[int, Limit(0, 3)]
+    fingerprint: U64 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -41,6 +41,12 @@ void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTO
              pccl_algorithm_name((pccl_algorithm)b[3]), commit);
 }
 
+uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp) {
+    uint8_t digest[16];
+    pccl_hash128(stamp->bytes, sizeof stamp->bytes, digest);
+    return get_u64(digest);
+}
+
 bool pccl__stamp_equal(const struct pccl__stamp *a, const struct pccl__stamp *b) {
     return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }

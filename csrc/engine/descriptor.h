@@ -17,6 +17,8 @@ enum { PCCL__DESCRIPTOR_TEXT = 160 };
 struct pccl__stamp pccl__stamp_pack(const pccl_call *call, pccl_algorithm algorithm, uint32_t size);
 /* "all_reduce(float32[1000], op=sum, algorithm=ring)"; never fails, whatever the bytes are. */
 void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTOR_TEXT]);
+/* Equal stamps have equal ones, others practically never. */
+uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp);
 bool pccl__stamp_equal(const struct pccl__stamp *a, const struct pccl__stamp *b);
 
 #endif

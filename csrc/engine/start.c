@@ -233,8 +233,9 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
         return;
     }
     op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};
-    op->entry->operation = op;
     op->stamp = pccl__stamp_pack(&op->call, op->algorithm, core->group.size);
+    op->entry->operation = op;
+    op->entry->fingerprint = pccl__stamp_fingerprint(&op->stamp);
     op->info.algorithm = op->algorithm;
     op->started_ns = op->progressed_ns = core->now_ns;
     op->next_stall_ns = core->now_ns + core->options.stall_ms * UINT64_C(1000000);

@@ -134,13 +134,14 @@ size_t pccl__tags_report(const struct pccl__tags *tags, pccl_report_line *lines,
     size_t count = 0;
     for (size_t i = 0; i < tags->buckets_count; i++) {
         for (struct pccl__tag *tag = tags->buckets[i]; tag; tag = tag->next) {
-            pccl_report_line line = {tag->tag, tag->returned_below, tag->returned_below, PCCL_NOT_STARTED};
+            pccl_report_line line = {tag->tag, tag->returned_below, tag->returned_below, PCCL_NOT_STARTED, 0};
             if (list_empty(&tag->entries)) {
                 if (count++ < capacity) lines[count - 1] = line;
             }
             for (struct list *node = tag->entries.next; node != &tag->entries; node = node->next) {
                 line.sequence = entry_at(node)->sequence;
                 line.state = entry_at(node)->state;
+                line.fingerprint = entry_at(node)->fingerprint;
                 if (count++ < capacity) lines[count - 1] = line;
             }
         }

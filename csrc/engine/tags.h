@@ -23,7 +23,8 @@ struct pccl__entry {
     struct list link; /* in the tag's list, by sequence */
     uint32_t sequence;
     pccl_operation_state state;
-    void *operation; /* the open operation, or NULL */
+    void *operation;      /* the open operation, or NULL */
+    uint64_t fingerprint; /* of what was called; set by who sets `operation` */
 };
 
 struct pccl__tag {

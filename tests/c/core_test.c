@@ -21,6 +21,7 @@
 #include "engine/core.h"
 #include "shared_memory.h"
 #include "shared_shape.h"
+#include "shared_verdict.h"
 
 enum {
     PEERS_MAX = 7,
@@ -28,7 +29,7 @@ enum {
     TAGS_MAX = 4,
     COUNT_MAX = 200000,
     EPOCHS_MAX = 32,
-    COMMITS_MAX = PEERS_MAX * TAGS_MAX,
+    COMMITS_MAX = TAGS_MAX,
     REFUSALS_MAX = 6 /* allocations refused in one world; each may cost an epoch */
 };
 
@@ -278,30 +279,13 @@ static void install(struct world *w, uint32_t p) {
     peer->view_due = status != PCCL_OK;
 }
 
-/* The verdict rule: an operation commits if every survivor has data done or better. */
-static pccl_operation_state state_in(const pccl_report_line *lines, size_t count, pccl_operation_name name) {
-    for (size_t i = 0; i < count; i++) {
-        if (lines[i].tag != name.tag) continue;
-        if (name.sequence < lines[i].returned_below) return PCCL_RETURNED;
-        if (lines[i].sequence == name.sequence) return lines[i].state;
-    }
-    return PCCL_NOT_STARTED;
-}
-
 static void next_view(struct world *w, const uint32_t *survivors, uint32_t count) {
-    static pccl_report_line lines[PEERS_MAX][256];
-    size_t counts[PEERS_MAX];
+    static struct report reports[PEERS_MAX];
     for (uint32_t i = 0; i < count; i++)
-        EXPECT(pccl__core_report(w->peer[survivors[i]].core, w->epoch, lines[i], 256, &counts[i]) == PCCL_OK, "report");
-    w->commits_count = 0;
-    for (uint32_t k = 0; k < count; k++) {
-        for (size_t j = 0; j < counts[k]; j++) {
-            pccl_operation_name name = {lines[k][j].tag, lines[k][j].sequence};
-            bool all = lines[k][j].state == PCCL_DATA_DONE;
-            for (uint32_t i = 0; i < count; i++) all = all && state_in(lines[i], counts[i], name) >= PCCL_DATA_DONE;
-            if (all && w->commits_count < COMMITS_MAX) w->commits[w->commits_count++] = name;
-        }
-    }
+        EXPECT(pccl__core_report(w->peer[survivors[i]].core, w->epoch, reports[i].lines, REPORT_LINES,
+                                 &reports[i].count) == PCCL_OK,
+               "report");
+    w->commits_count = verdict(reports, count, w->commits, COMMITS_MAX);
     w->epoch++;
     EXPECT(w->epoch < EPOCHS_MAX, "too many epochs");
     w->sizes[w->epoch] = count;

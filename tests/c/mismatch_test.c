@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "shared_cores.h"
+#include "shared_verdict.h"
 
 enum { BIG = 300000 };
 static float data[CORES_MAX][BIG];
@@ -102,6 +103,34 @@ static void test_failed_is_not_done(void) {
     cores_free(&c);
 }
 
+/* Each root has its data when the epoch stops, and neither has heard of the other's call: what they report must tell
+ * the master that they differ. The retry finds the mismatch. */
+static void test_different_and_done(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_operation *op[2];
+    struct report reports[2];
+    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, call_of(i, PCCL_BROADCAST, 8, PCCL_SUM, i));
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl__core_freeze(c.core[i], PCCL_TIMEOUT, NULL, "a test");
+        EXPECT(pccl__core_report(c.core[i], c.epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
+        EXPECT(reports[i].lines[0].state == PCCL_DATA_DONE, "state %d", (int)reports[i].lines[0].state);
+    }
+    pccl_operation_name commits[1];
+    uint32_t count = verdict(reports, 2, commits, 1);
+    EXPECT(count == 0, "different calls would commit");
+    cores_install(&c, commits, count, PCCL_PEER_LOST, "a test");
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(op[i]->ended && op[i]->status == PCCL_PEER_LOST, "%s", op[i]->text);
+        pccl__core_handle_free(op[i]);
+        op[i] = cores_start(&c, i, call_of(i, PCCL_BROADCAST, 8, PCCL_SUM, i));
+    }
+    cores_run(&c, 400000);
+    for (uint32_t i = 0; i < 2; i++) expect_mismatch(op[i], "root=0", "root=1");
+    expect_good(&c);
+    cores_free(&c);
+}
+
 /* Other operations in flight are not disturbed. */
 static void test_isolation(void) {
     struct cores c;
@@ -182,6 +211,7 @@ int main(void) {
     test_late_caller(false);
     test_late_caller(true);
     test_failed_is_not_done();
+    test_different_and_done();
     test_isolation();
     test_late_view();
     test_owed_is_bounded();

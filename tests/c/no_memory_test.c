@@ -12,8 +12,9 @@
 #include "check.h"
 #include "shared_cores.h"
 #include "shared_memory.h"
+#include "shared_verdict.h"
 
-enum { PEERS = 3, BIG = 40000, LINES = 16, REFUSED_AT_ONCE = 5 };
+enum { PEERS = 3, BIG = 40000, COMMITS = 16, REFUSED_AT_ONCE = 5 };
 
 static int32_t input[PEERS][BIG], output[PEERS][PEERS * BIG];
 
@@ -47,38 +48,6 @@ static void without_each(void (*story)(void), const char *name) {
         } while (memory_refused() != before);
         printf("%s: %" PRIu64 " allocations refused in turn, %" PRIu64 " at a time\n", name, nth - 1, count);
     }
-}
-
-/* ---------------------------------------------------------------- the master's rule */
-
-struct report {
-    pccl_report_line lines[LINES];
-    size_t count;
-};
-
-static pccl_operation_state state_in(const struct report *report, pccl_operation_name name) {
-    for (size_t i = 0; i < report->count; i++) {
-        const pccl_report_line *line = &report->lines[i];
-        if (line->tag != name.tag) continue;
-        if (name.sequence < line->returned_below) return PCCL_RETURNED;
-        if (line->sequence == name.sequence) return line->state;
-    }
-    return PCCL_NOT_STARTED;
-}
-
-/* An operation commits if every member has data done or better. */
-static uint32_t verdicts(const struct report *reports, uint32_t members, pccl_operation_name commits[LINES]) {
-    uint32_t commits_count = 0;
-    for (uint32_t k = 0; k < members; k++) {
-        EXPECT(reports[k].count <= LINES);
-        for (size_t i = 0; i < reports[k].count; i++) {
-            pccl_operation_name name = {reports[k].lines[i].tag, reports[k].lines[i].sequence};
-            bool all = reports[k].lines[i].state == PCCL_DATA_DONE;
-            for (uint32_t m = 0; m < members; m++) all = all && state_in(&reports[m], name) >= PCCL_DATA_DONE;
-            if (all && commits_count < LINES) commits[commits_count++] = name;
-        }
-    }
-    return commits_count;
 }
 
 /* ---------------------------------------------------------------- cores over the simulated network */
@@ -117,10 +86,10 @@ static void next_epoch(struct cores *c) {
     struct report reports[PEERS];
     for (uint32_t i = 0; i < PEERS; i++) {
         pccl__core_freeze(c->core[i], PCCL_ABORTED, NULL, "the master asks");
-        EXPECT(pccl__core_report(c->core[i], c->epoch, reports[i].lines, LINES, &reports[i].count) == PCCL_OK);
+        EXPECT(pccl__core_report(c->core[i], c->epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
     }
-    pccl_operation_name commits[LINES];
-    install(c, commits, verdicts(reports, PEERS, commits));
+    pccl_operation_name commits[COMMITS];
+    install(c, commits, verdict(reports, PEERS, commits, COMMITS));
 }
 
 static bool stopped(struct cores *c) {
@@ -334,10 +303,11 @@ static void next_epoch_on_engines(struct engines *e) {
     struct report reports[2];
     for (uint32_t i = 0; i < 2; i++) {
         pccl_engine_freeze(e->engine[i], e->epoch);
-        EXPECT(pccl_engine_report(e->engine[i], e->epoch, reports[i].lines, LINES, &reports[i].count) == PCCL_OK);
+        EXPECT(pccl_engine_report(e->engine[i], e->epoch, reports[i].lines, REPORT_LINES, &reports[i].count) ==
+               PCCL_OK);
     }
-    pccl_operation_name commits[LINES];
-    install_on_engines(e, commits, verdicts(reports, 2, commits));
+    pccl_operation_name commits[COMMITS];
+    install_on_engines(e, commits, verdict(reports, 2, commits, COMMITS));
 }
 
 static void sum_on_engines(struct engines *e, uint32_t count) {

@@ -7,6 +7,7 @@ static struct pccl__entry *begin(struct pccl__tags *tags, uint64_t tag) {
     struct pccl__entry *entry = NULL;
     EXPECT(pccl__tags_begin(tags, tag, &entry) == PCCL_OK, "begin");
     entry->operation = tags; /* anything but NULL: open */
+    entry->fingerprint = tag << 8 | entry->sequence;
     return entry;
 }
 
@@ -26,6 +27,7 @@ static void test_prefix(void) {
     EXPECT(pccl__tags_report(&tags, lines, 8) == 3, "0 and 1 are in the prefix");
     EXPECT(lines[0].returned_below == 2 && lines[0].sequence == 2 && lines[0].state == PCCL_DATA_PHASE, "2 is open");
     EXPECT(lines[1].sequence == 3 && lines[1].state == PCCL_RETURNED, "3 returned out of order");
+    EXPECT(lines[0].fingerprint == 0x902, "what was called");
     EXPECT(pccl__tags_entry(&tags, (pccl_operation_name){9, 1}) == NULL, "1 is gone");
     EXPECT(pccl__tags_entry(&tags, (pccl_operation_name){9, 2}) == entries[2], "2 is found");
     EXPECT(pccl__tags_has_open(&tags, 9) && !pccl__tags_has_open(&tags, 8), "open");
@@ -33,6 +35,7 @@ static void test_prefix(void) {
     pccl__tags_returned(&tags, 9, entries[4]);
     EXPECT(pccl__tags_report(&tags, lines, 8) == 1, "one line tells an idle tag");
     EXPECT(lines[0].returned_below == 5 && lines[0].sequence == 5 && lines[0].state == PCCL_NOT_STARTED, "its prefix");
+    EXPECT(lines[0].fingerprint == 0, "nothing is open");
     EXPECT(!pccl__tags_has_open(&tags, 9), "idle");
     pccl__tags_clear(&tags);
     EXPECT(pccl__tags_report(&tags, lines, 8) == 0 && begin(&tags, 9)->sequence == 0, "a new epoch starts at 0");

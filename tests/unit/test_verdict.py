@@ -48,6 +48,16 @@ def test_the_verdict_is_its_definition(truths: list[Truth]) -> None:
     assert list(decided) == [name for name in done if not all(it == RETURNED for it in states[name])]
 
 
+def test_what_was_called_differently_does_not_commit() -> None:
+    ours, theirs = ReportLine(1, 0, 0, DATA_DONE, 5), ReportLine(1, 0, 0, DATA_DONE, 6)
+    behind = ReportLine(1, 0, 1, DATA_DONE, 7)
+    returned = [ReportLine(1, 1, 1, DATA_DONE, 7)]
+    assert commits([[ours, behind], [theirs, behind]]) == (OperationName(1, 1),)
+    assert commits([[ours, behind], [ours, behind]]) == (OperationName(1, 0), OperationName(1, 1))
+    # Whoever returned success had seen that all called the same.
+    assert commits([[ours, behind], returned]) == (OperationName(1, 0), OperationName(1, 1))
+
+
 def test_nobody_and_nothing() -> None:
     assert commits([]) == ()
     assert commits([[], []]) == ()
