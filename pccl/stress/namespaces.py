@@ -3,7 +3,7 @@
 
 Needs root and iproute2; makes no change outside of what it creates, and takes all of that away again. Namespaces that
 an earlier run left behind (it was killed with SIGKILL) are removed when the next one begins: their names carry the
-process id of their maker.
+process id of their maker. Nobody is left in them, since workers end with their supervisor.
 
 Must not know: what runs in them.
 """
@@ -11,9 +11,10 @@ Must not know: what runs in them.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +22,8 @@ from pccl.fleet import Host
 from pccl.stress.hosts import HostsError
 
 PREFIX = "pccl"
+_OURS = re.compile(rf"{PREFIX}(\d+)(in|-m|-\d+)")
+BRIDGE = "bridge"
 SUBNET = "10.213.{}.{}"
 """The third number is drawn from the process id, so that two runs at a time do not meet."""
 COMMAND_LIMIT_S = 20.0
@@ -49,7 +52,6 @@ class Namespaces:
         self._count = count
         self._rate_bits = rate_bits
         self._mark = f"{PREFIX}{os.getpid()}"
-        self._bridge = f"{self._mark}br"[:15]
         self._inside = f"{self._mark}in"
         self.master: Namespace
         self.hosts: list[Namespace] = []
@@ -70,10 +72,8 @@ class Namespaces:
         self.close()
 
     def close(self) -> None:
-        """Removes everything; what is gone already is no error."""
-        for namespace in [*self.hosts, *([self.master] if hasattr(self, "master") else [])]:
-            _try("ip", "netns", "del", namespace.name)
-        _try("ip", "netns", "del", self._inside)
+        """Removes everything, also what was only half made; what is gone already is no error."""
+        _remove(name for name, maker in _made() if maker == os.getpid())
         self.hosts.clear()
 
     # ------------------------------------------------------------ what can be done to links
@@ -101,8 +101,8 @@ class Namespaces:
     def _create(self) -> None:
         """The bridge lives in a namespace of its own: nothing of ours can be seen outside."""
         _run("ip", "netns", "add", self._inside)
-        self._ip("link", "add", self._bridge, "type", "bridge", "forward_delay", "0")
-        self._ip("link", "set", self._bridge, "up")
+        self._ip("link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
+        self._ip("link", "set", BRIDGE, "up")
         self.master = self._add("m", 250)
         for index in range(self._count):
             self.hosts.append(self._add(str(index), index + 1))
@@ -114,7 +114,7 @@ class Namespaces:
         host = Namespace(f"{self._mark}-{suffix}", address, f"port{suffix}")
         _run("ip", "netns", "add", host.name)
         self._ip("link", "add", host.port, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-        self._ip("link", "set", host.port, "master", self._bridge, "up")
+        self._ip("link", "set", host.port, "master", BRIDGE, "up")
         _run("ip", "-n", host.name, "link", "set", "lo", "up")
         _run("ip", "-n", host.name, "addr", "add", f"{address}/24", "dev", "eth0")
         _run("ip", "-n", host.name, "link", "set", "eth0", "up")
@@ -135,11 +135,19 @@ def check() -> None:
 
 def sweep() -> None:
     """Removes namespaces whose maker does not live any more."""
+    _remove(name for name, maker in _made() if not Path("/proc", str(maker)).exists())
+
+
+def _made() -> list[tuple[str, int]]:
+    """All namespaces that some run has made, each with its maker's process id."""
     listed = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True, check=False).stdout
-    for name in (line.split()[0] for line in listed.splitlines() if line.startswith(PREFIX)):
-        digits = name.removeprefix(PREFIX).partition("-")[0].removesuffix("in")
-        if digits.isdigit() and not Path("/proc", digits).exists():
-            _try("ip", "netns", "del", name)
+    names = [line.split()[0] for line in listed.splitlines() if line.strip()]
+    return [(name, int(found.group(1))) for name in names if (found := _OURS.fullmatch(name))]
+
+
+def _remove(names: Iterable[str]) -> None:
+    for name in names:
+        _try("ip", "netns", "del", name)
 
 
 def _run(*command: str) -> None:
