@@ -24,6 +24,7 @@ from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Pa
 
 JOURNAL_VERSION = 3
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+SECRET_BYTES = 16
 _HEAD = struct.Struct("<III")
 _CHECKED = struct.Struct("<II")
 _SETTINGS, _CHANGE = 1, 2
@@ -56,7 +57,16 @@ def replay(data: bytes) -> tuple[Past, int]:
         except (TypeError, AttributeError) as error:
             raise ProtocolError(f"unreadable record at byte {offset}: {error}") from None
         offset += _HEAD.size + len(payload)
+    if offset == 0 and not _may_begin(data):
+        raise ProtocolError("not a journal: it does not begin with one's settings")
     return past, offset
+
+
+def _may_begin(data: bytes) -> bool:
+    """Whether a file without one whole record may be what a crash left of the first: each byte of the head's length,
+    which is always the same, was written or was not."""
+    length = encode(Settings(bytes(SECRET_BYTES)))[:4]
+    return all(byte in (0, wanted) for byte, wanted in zip(data, length, strict=False))
 
 
 def _check_order(past: Past, record: Record) -> None:

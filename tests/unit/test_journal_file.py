@@ -82,3 +82,27 @@ def test_what_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(PCCLError):
         JournalFile(path)
     assert path.read_bytes() == b"my thesis, the only copy" * 100
+
+
+@pytest.mark.parametrize("content", [b"vm\n", b"\x7fELF", b"{", b"#!/bin/sh\necho precious\n", b"x" * 63, b"\n" * 5])
+def test_a_foreign_file_is_refused_and_not_touched_however_short(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "precious"
+    path.write_bytes(content)
+    with pytest.raises(PCCLError, match="journal"):
+        JournalFile(path)
+    assert path.read_bytes() == content
+
+
+def test_a_first_record_that_was_torn_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.append(SETTINGS)
+    journal.close()
+    whole = path.read_bytes()
+    for size in (0, 1, 4, 11, 12, len(whole) - 1):
+        for torn in (whole[:size], whole[:size] + bytes(len(whole) - size), bytes(size)):
+            path.write_bytes(torn)
+            again = JournalFile(path)
+            again.append(SETTINGS)
+            again.close()
+            assert remembered(path) == {}
