@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pccl.stress.relay import Directions
 from tests.process.team import Member, Team
 
 Strike = Callable[[Team, Member], None]
@@ -68,6 +69,39 @@ def purify(team: Team, victim: Member) -> None:
     each_link(team, victim, type(victim.data).set, corrupt_every=0)
 
 
+def far_side(team: Team, victim: Member) -> Member:
+    """One that the victim has a link to. Where the first two of four fetch state from the others, it is on the other
+    side."""
+    return team.all[team.all.index(victim) - 2]
+
+
+def sever(one: Member, other: Member) -> None:
+    """Whoever of the two dials the other from now on gets a reset, and so does what stands."""
+    for dialled, dialler in ((one, other), (other, one)):
+        dialled.data.set(name=dialler.id, refuse=True)
+        dialled.data.reset(dialler.id)
+
+
+def mend(one: Member, other: Member) -> None:
+    for dialled, dialler in ((one, other), (other, one)):
+        dialled.data.set(name=dialler.id, refuse=False)
+
+
+def silence(one: Member, other: Member, direction: Directions, hold: bool = True) -> None:
+    """Nothing gets through in a direction, seen from who dialled, but the connections stay; nor in any made later."""
+    for dialled, dialler in ((one, other), (other, one)):
+        dialled.data.set(direction, name=dialler.id, hold=hold)
+
+
+def reset_control(victim: Member) -> None:
+    victim.control.reset()
+
+
+def control_corrupt(team: Team, victim: Member) -> None:
+    """Bytes between the victim and the master are damaged, some in each kilobyte."""
+    victim.control.set(corrupt_every=400)
+
+
 def one_stripe(team: Team, victim: Member) -> None:
     """Resets one of the connections that the victim's data pass through."""
     for link, name in team.links_of(victim):
@@ -91,7 +125,23 @@ FAULTS = {
     "cut": Fault(lambda team, victim: each_link(team, victim, type(victim.data).cut)),
     "stripe": Fault(one_stripe, spared=True),
     "corrupt": Fault(corrupt, heal=purify),
+    "sever": Fault(
+        lambda team, victim: sever(victim, far_side(team, victim)),
+        heal=lambda team, victim: mend(victim, far_side(team, victim)),
+    ),
+    "silence": Fault(
+        lambda team, victim: silence(victim, far_side(team, victim), "both"),
+        heal=lambda team, victim: silence(victim, far_side(team, victim), "both", hold=False),
+    ),
+    "control_reset": Fault(lambda team, victim: reset_control(victim), spared=True),
+    "control_corrupt": Fault(
+        control_corrupt, spared=True, heal=lambda team, victim: victim.control.set(corrupt_every=0)
+    ),
 }
+"""Of a process, of its host, of all its links, of one connection, of one link, of its way to the master."""
+
+OPTIONS = {"p2p_connection_pool_size": 4, "checksum": "always", "link_timeout": 2.0}
+"""Of every Communicator that any of these is done to: several stripes, damage that is seen, a silence that is short."""
 
 
 def long(*values: Any) -> list[Any]:

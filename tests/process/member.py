@@ -143,6 +143,15 @@ class Member:
         self._flying.clear()
         self._line.send(kind="landed", ends=ends)
 
+    def do_differ(self) -> None:
+        """One all_reduce of 12 elements on rank 0 and of 1 on the others: reports what it failed with."""
+        try:
+            self._comm.all_reduce(np.ones(1 if self._comm.rank else 12, np.float32))
+        except pccl.PCCLError as failure:
+            self._failed(failure)
+        else:
+            self._line.send(kind="reduced")
+
     def do_stream(self, steps: int) -> None:
         """So many small all_reduces, each of which must succeed at once, in one epoch."""
         for step in range(steps):

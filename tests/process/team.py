@@ -24,7 +24,7 @@ LARGE = 1 << 19
 """Elements: what doubling is used for, and what the ring is used for."""
 
 RSS_BYTES = int((64 << 20) * PATIENCE)  # sanitizers hold freed memory back
-IDLE_CPU = 0.5
+IDLE_CPU = 0.1
 PATIENCE = 40
 """How often a footprint is taken until it is as it was."""
 

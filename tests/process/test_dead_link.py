@@ -8,29 +8,11 @@ from pathlib import Path
 import pytest
 
 from pccl.stress.relay import Directions
-from tests.process.faults import long
-from tests.process.team import LARGE, SMALL, Member, Team
+from tests.process.faults import long, mend, sever, silence
+from tests.process.team import LARGE, SMALL, Team
 from tests.process.workload import FORMS
 
 pytestmark = pytest.mark.process
-
-
-def sever(one: Member, other: Member) -> None:
-    """Whoever of the two dials the other from now on gets a reset."""
-    for dialled, dialler in ((one, other), (other, one)):
-        dialled.data.set(name=dialler.id, refuse=True)
-        dialled.data.reset(dialler.id)
-
-
-def silence(one: Member, other: Member, direction: Directions, hold: bool = True) -> None:
-    """Nothing gets through in a direction, seen from who dialled, but the connections stay; nor in any made later."""
-    for dialled, dialler in ((one, other), (other, one)):
-        dialled.data.set(direction, name=dialler.id, hold=hold)
-
-
-def mend(one: Member, other: Member) -> None:
-    for dialled, dialler in ((one, other), (other, one)):
-        dialled.data.set(name=dialler.id, refuse=False)
 
 
 @pytest.mark.parametrize("elements", [SMALL, *long(LARGE)])

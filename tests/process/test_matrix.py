@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.faults import FAULTS, Case
+from tests.process.faults import FAULTS, OPTIONS, Case
 from tests.process.team import LARGE, SMALL, Team
 from tests.process.workload import FORMS
 
 pytestmark = [pytest.mark.process]
 
-OPTIONS = {"p2p_connection_pool_size": 4, "checksum": "always"}
 MASTER = ("--heartbeat-timeout", "2")
 FRAME_BYTES = 112
 PHASES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.faults import FAULTS, long
+from tests.process.faults import FAULTS, OPTIONS, long
 from tests.process.team import Member, Team
 
 pytestmark = pytest.mark.process
@@ -37,7 +37,7 @@ CASES = [(fault, role) for fault in FAULTS for role in ("donor", "fetcher")]
 @pytest.mark.parametrize(("fault", "role"), [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
 def test_a_failure_in_mid_transfer(tmp_path: Path, fault: str, role: str) -> None:
     case = FAULTS[fault]
-    with Team(tmp_path, 4, master=MASTER, p2p_connection_pool_size=4, checksum="always") as team:
+    with Team(tmp_path, 4, master=MASTER, **OPTIONS) as team:
         fetchers = team.all[:2]
         victim = team.all[2] if role == "donor" else fetchers[0]
         survivors = team.others(victim) if case.gone else team.all

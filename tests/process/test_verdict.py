@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.faults import FAULTS, long
+from tests.process.faults import FAULTS, OPTIONS
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, SMALL, Team
 from tests.process.workload import FORMS
@@ -19,35 +19,55 @@ MASTER = ("--heartbeat-timeout", "2")
 
 
 SHORT = [("kill", SMALL), ("kill", LARGE), ("pause", SMALL), ("cut_off", LARGE), ("reset", LARGE)]
-CASES = [(fault, elements) for fault in FAULTS for elements in (SMALL, LARGE) if not FAULTS[fault].armed]
 
 
-@pytest.mark.parametrize(("fault", "elements"), [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
-def test_a_second_failure_before_the_verdict(tmp_path: Path, fault: str, elements: int) -> None:
+def twice(team: Team, fault: str, collective: str, elements: int, in_place: bool) -> None:
+    """The first of four is killed in the middle of an operation; the second gets its fault when the third has
+    something to tell the master."""
     second_fault = FAULTS[fault]
-    collective, in_place = FORMS[list(FAULTS).index(fault) % len(FORMS)]
-    with Team(tmp_path, 4, master=MASTER) as team:
-        team.works()
-        first, second, *others = team.all
-        survivors = others if second_fault.gone else [second, *others]
-        whole = team.traffic(collective, elements, in_place)
-        before = team.footprint(survivors)
+    first, second, *others = team.all
+    survivors = others if second_fault.gone else [second, *others]
+    if second_fault.armed:
+        team.tell([second], "arm", how=second_fault.armed)
+        team.answers("armed", [second])
+    whole = team.traffic(collective, elements, in_place)
+    before = team.footprint(survivors)
 
-        def strike() -> None:
-            others[0].control.at("up", 1, lambda: second_fault.strike(team, second))
-            first.child.kill()
+    def strike() -> None:
+        others[0].control.at("up", 1, lambda: second_fault.strike(team, second))
+        first.child.kill()
 
-        team.data.at(max(1, whole // 2), strike)
-        team.begin(collective, elements, in_place)
-        team.outcomes(survivors)
-        team.gone(first)
-        if second_fault.gone:
-            team.gone(second)
-        if second_fault.heal is not None:
-            second_fault.heal(team, second)
-        team.settle()
+    team.data.at(max(1, whole // 2), strike)
+    team.begin(collective, elements, in_place)
+    team.outcomes(survivors)
+    if second_fault.heal is not None:
+        second_fault.heal(team, second)
+    team.gone(first)
+    if second_fault.gone:
+        team.gone(second)
+    team.settle()
+    team.works()
+    team.back_to(before, survivors)
+
+
+@pytest.mark.parametrize(("fault", "elements"), SHORT)
+def test_a_second_failure_before_the_verdict(tmp_path: Path, fault: str, elements: int) -> None:
+    with Team(tmp_path, 4, master=MASTER, **OPTIONS) as team:
         team.works()
-        team.back_to(before, survivors)
+        collective, in_place = FORMS[list(FAULTS).index(fault) % len(FORMS)]
+        twice(team, fault, collective, elements, in_place)
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("elements", [SMALL, LARGE])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_second_failure_in_each_collective(tmp_path: Path, fault: str, elements: int) -> None:
+    with Team(tmp_path, 4, master=MASTER, **OPTIONS) as team:
+        team.works()
+        for collective, in_place in FORMS:
+            twice(team, fault, collective, elements, in_place)
+            team.recruit(4 - len(team.all))
 
 
 @pytest.mark.parametrize("elements", [SMALL, LARGE])
@@ -56,7 +76,7 @@ def test_the_master_dies_before_its_verdict(tmp_path: Path, elements: int) -> No
         team.works()
         victim, *survivors = team.all
         whole = team.traffic("all_reduce", elements, True)
-
+        before = team.footprint(survivors)
         killed = threading.Event()
 
         def kill_master() -> None:
@@ -75,3 +95,4 @@ def test_the_master_dies_before_its_verdict(tmp_path: Path, elements: int) -> No
         team.gone(victim)
         team.recruit()
         team.works()
+        team.back_to(before, survivors)

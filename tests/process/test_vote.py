@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.faults import FAULTS, long
+from tests.process.faults import FAULTS, OPTIONS, long
 from tests.process.team import Team
 
 pytestmark = pytest.mark.process
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.process
 MASTER = ("--heartbeat-timeout", "2")
 
 
-SHORT = [("kill", False), ("kill", True), ("stop", False), ("pause", True)]
-CASES = [(fault, voted) for fault in ("kill", "close", "stop", "pause", "cut_off", "reset") for voted in (False, True)]
+SHORT = [("kill", False), ("kill", True), ("stop", False), ("pause", True), ("control_reset", True)]
+CASES = [(fault, voted) for fault in FAULTS for voted in (False, True)]
 
 
 @pytest.mark.parametrize(("fault", "voted"), [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
 def test_a_vote_ends_without_those_who_fail(tmp_path: Path, fault: str, voted: bool) -> None:
     case = FAULTS[fault]
-    with Team(tmp_path, 3, master=MASTER) as team:
+    with Team(tmp_path, 3, master=MASTER, **OPTIONS) as team:
         team.works()
         victim, last, other = team.all
         survivors = [last, other] if case.gone else team.all
@@ -38,6 +38,8 @@ def test_a_vote_ends_without_those_who_fail(tmp_path: Path, fault: str, voted: b
             team.tell(late, "vote")
             team.answers("voting", late)
         assert {it["world_size"] for it in team.answers("voted", survivors)} <= {2, 3}
+        if case.heal is not None:
+            case.heal(team, victim)
         if case.gone:
             team.gone(victim)
         team.settle()
@@ -50,6 +52,7 @@ def test_two_failures_in_one_vote(tmp_path: Path, fault: str) -> None:
     with Team(tmp_path, 4, master=MASTER) as team:
         team.works()
         first, second, *survivors = team.all
+        before = team.footprint(survivors)
         team.tell(survivors, "vote")
         team.answers("voting", survivors)
         FAULTS[fault].strike(team, first)
@@ -59,3 +62,4 @@ def test_two_failures_in_one_vote(tmp_path: Path, fault: str) -> None:
         team.gone(second)
         team.settle()
         team.works()
+        team.back_to(before, survivors)
