@@ -7,7 +7,7 @@
  * number ends at once. Only that operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that
  * nothing piles up. Who was still in the epoch before when it was told did not listen: its call will stall, announce
  * itself, and be told again. What is owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep
- * more.
+ * more. Such a call has no number in the new epoch, in which the others do not make it any more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,19 +20,42 @@ enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES, OWED_MAX = PCCL__DISCARD_MAX };
 
 struct mismatch {
     struct list link;
-    pccl_operation_name name;
+    uint64_t epoch;               /* in which it was met, ... */
+    pccl_operation_name name;     /* ... under this name */
     bool owed;                    /* our call of that number has not come yet */
-    bool numbered;                /* that call takes its number (false after a change of epoch) */
+    uint32_t ahead;               /* owed from an epoch before: after so many numbered calls of this one it is due */
     uint8_t notice[NOTICE_BYTES]; /* as it was told */
     char text[PCCL_MESSAGE_BYTES];
 };
 
-static struct mismatch *find(struct pccl__core *core, pccl_operation_name name) {
+static struct mismatch *mismatch_at(struct list *node) { return LIST_ENTRY(node, struct mismatch, link); }
+
+/* That of this epoch. */
+static struct mismatch *find(const struct pccl__core *core, pccl_operation_name name) {
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
-        struct mismatch *mismatch = LIST_ENTRY(node, struct mismatch, link);
-        if (mismatch->name.tag == name.tag && mismatch->name.sequence == name.sequence) return mismatch;
+        struct mismatch *mismatch = mismatch_at(node);
+        bool same = mismatch->name.tag == name.tag && mismatch->name.sequence == name.sequence;
+        if (same && mismatch->epoch == core->group.epoch) return mismatch;
     }
     return NULL;
+}
+
+/* What is owed from an epoch before to the next call of `tag`, which would be `number` in this one. */
+static struct mismatch *due(const struct pccl__core *core, uint64_t tag, uint32_t number) {
+    struct mismatch *first = NULL;
+    for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
+        struct mismatch *mismatch = mismatch_at(node);
+        if (mismatch->epoch == core->group.epoch || mismatch->name.tag != tag || mismatch->ahead != number) continue;
+        bool older = !first || mismatch->epoch < first->epoch ||
+                     (mismatch->epoch == first->epoch && mismatch->name.sequence < first->name.sequence);
+        if (older) first = mismatch;
+    }
+    return first;
+}
+
+static void forget(struct mismatch *mismatch) {
+    list_remove(&mismatch->link);
+    free(mismatch);
 }
 
 static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key, uint32_t rank_a, uint32_t rank_b,
@@ -66,8 +89,9 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     }
     list_init(&mismatch->link);
     list_push_back(&core->failed, &mismatch->link);
+    mismatch->epoch = core->group.epoch;
     mismatch->name = name;
-    mismatch->owed = mismatch->numbered = owed;
+    mismatch->owed = owed;
     memcpy(mismatch->notice, notice, sizeof mismatch->notice);
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
@@ -130,38 +154,49 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {
     struct pccl__tag *tag = pccl__tags_find(&core->tags, op->call.tag);
-    struct mismatch *mismatch = find(core, (pccl_operation_name){op->call.tag, tag ? tag->next_sequence : 0});
+    uint32_t number = tag ? tag->next_sequence : 0;
+    struct mismatch *mismatch = due(core, op->call.tag, number);
+    if (mismatch) {
+        pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
+        forget(mismatch);
+        return true;
+    }
+    mismatch = find(core, (pccl_operation_name){op->call.tag, number});
     if (!mismatch || !mismatch->owed) return false;
     mismatch->owed = false;
     struct pccl__entry *entry;
-    if (mismatch->numbered && pccl__tags_begin(&core->tags, op->call.tag, &entry) != PCCL_OK)
+    if (pccl__tags_begin(&core->tags, op->call.tag, &entry) != PCCL_OK)
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory to number an operation");
     pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
-    if (!mismatch->numbered) {
-        list_remove(&mismatch->link);
-        free(mismatch);
-    }
     return true;
+}
+
+/* How many numbered calls come before it when numbers start anew: those before it now, without what we have called, and
+ * without what is owed like itself. */
+static uint32_t calls_ahead(const struct pccl__core *core, const struct mismatch *mismatch) {
+    uint64_t epoch = core->group.epoch, tag = mismatch->name.tag;
+    const struct pccl__tag *called = pccl__tags_find(&core->tags, tag);
+    uint32_t place = mismatch->epoch == epoch ? mismatch->name.sequence : mismatch->ahead;
+    uint32_t ahead = place - (called ? called->next_sequence : 0);
+    for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
+        const struct mismatch *other = mismatch_at(node);
+        if (other->epoch == epoch && other->name.tag == tag && other->name.sequence < place) ahead--;
+    }
+    return ahead;
 }
 
 void pccl__core_renew_mismatches(struct pccl__core *core) {
     uint32_t owed = 0;
     for (struct list *node = core->failed.previous; node != &core->failed;) { /* the youngest first */
-        struct mismatch *mismatch = LIST_ENTRY(node, struct mismatch, link);
+        struct mismatch *mismatch = mismatch_at(node);
         node = node->previous;
-        struct pccl__tag *tag = pccl__tags_find(&core->tags, mismatch->name.tag);
-        if (mismatch->owed && owed++ < OWED_MAX) {
-            mismatch->name.sequence -= tag ? tag->next_sequence : 0;
-            mismatch->numbered = false;
-        } else {
-            list_remove(&mismatch->link);
-            free(mismatch);
-        }
+        if (!mismatch->owed || owed++ >= OWED_MAX) forget(mismatch);
     }
+    for (struct list *node = core->failed.next; node != &core->failed; node = node->next)
+        mismatch_at(node)->ahead = calls_ahead(core, mismatch_at(node));
     core->failed_count = 0;
 }
 
 void pccl__core_drop_mismatches(struct pccl__core *core) {
-    struct list *node;
-    while ((node = list_pop_front(&core->failed))) free(LIST_ENTRY(node, struct mismatch, link));
+    while (!list_empty(&core->failed)) forget(mismatch_at(core->failed.next));
 }

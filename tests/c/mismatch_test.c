@@ -179,6 +179,39 @@ static void test_late_view(void) {
     cores_free(&c);
 }
 
+/* Rank 2 owes itself two failures and the call between them when the epoch changes: its calls come in the old order, and
+ * only the one between has a number now. */
+static void test_owed_in_order(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3][3];
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t i = 0; i < 2; i++)
+            op[k][i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, k == 1 ? 8 : 20 + 10 * k + i, PCCL_SUM, 0));
+    cores_run(&c, 400000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_mismatch(op[0][i], "float32[20]", "float32[21]");
+        expect_mismatch(op[2][i], "float32[40]", "float32[41]");
+    }
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(op[1][i]->ended && op[1][i]->status == PCCL_PEER_LOST, "%s", op[1][i]->text);
+        pccl__core_handle_free(op[1][i]);
+        op[1][i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0));
+    }
+    cores_run(&c, 400000); /* they stall, ask, and must not be told of what is over */
+    expect_mismatch(cores_start(&c, 2, call_of(2, PCCL_ALL_REDUCE, 20, PCCL_SUM, 0)), "float32[20]", "float32[21]");
+    op[1][2] = cores_start(&c, 2, call_of(2, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0));
+    expect_mismatch(cores_start(&c, 2, call_of(2, PCCL_ALL_REDUCE, 40, PCCL_SUM, 0)), "float32[40]", "float32[41]");
+    cores_run(&c, 400000);
+    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT(op[1][i]->ended && op[1][i]->status == PCCL_OK, "rank %u: %s", i, op[1][i]->text);
+        pccl__core_handle_free(op[1][i]);
+    }
+    expect_good(&c);
+    cores_free(&c);
+}
+
 /* Mismatches of numbers that this member never calls, epoch after epoch: it keeps the youngest. */
 static void test_owed_is_bounded(void) {
     enum { EPOCHS = 5, EACH = PCCL__DISCARD_MAX - 4 };
@@ -214,6 +247,7 @@ int main(void) {
     test_different_and_done();
     test_isolation();
     test_late_view();
+    test_owed_in_order();
     test_owed_is_bounded();
     FINISH();
 }
