@@ -141,9 +141,13 @@ class Epochs:
         """Whether a link that the group avoids stands again."""
         return self._links.avoided(group.members) != self._links.avoided(group.members, offering=True)
 
-    def unreachable(self, peer: PeerId) -> tuple[PeerId, ...]:
-        """Those to whom `peer` has no link that stands."""
-        return self._links.unreachable(peer)
+    def apart(self, group: Group) -> dict[PeerId, tuple[PeerId, ...]]:
+        """To whom a member has no link that is to be used."""
+        found: dict[PeerId, tuple[PeerId, ...]] = {}
+        for one, other in self._links.avoided(group.members):
+            found[one] = (*found.get(one, ()), other)
+            found[other] = (*found.get(other, ()), one)
+        return found
 
     def present(self, group: Group) -> Arrangement:
         """That of the current view."""

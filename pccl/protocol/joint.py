@@ -91,6 +91,12 @@ class JointCalls:
         if group.sync is not None:
             self._sync_step(group, group.sync.rejoined(entry.id, now))
 
+    def links_changed(self, group: Group, now: int) -> None:
+        """Other links are avoided than before: a running synchronisation does without them, too."""
+        if group.sync is not None:
+            group.sync_knows_links = True
+            self._sync_step(group, group.sync.links(self._epochs.apart(group), now))
+
     def settle(self, now: int) -> None:
         """Completes what can be completed."""
         if not self._roster.accepted:
@@ -103,6 +109,8 @@ class JointCalls:
             group = self._roster.groups[number]
             if group.sync is None and self._votes.group_count(number) == len(group.members):
                 self._begin_sync(number, group, now)
+            elif not group.sync_knows_links:
+                self.links_changed(group, now)
 
     def holds(self, number: int) -> bool:
         """Whether group `number` changes together with others, when a vote is resolved."""
@@ -363,9 +371,9 @@ class JointCalls:
 
     def _begin_sync(self, number: int, group: Group, now: int) -> None:
         votes = sorted(self._votes.group_votes(number), key=lambda vote: group.rank(vote.peer))
-        ballots = [
-            Ballot(it.peer, group.rank(it.peer), it.call, it.body, self._epochs.unreachable(it.peer)) for it in votes
-        ]
+        apart = self._epochs.apart(group)
+        ballots = [Ballot(it.peer, group.rank(it.peer), it.call, it.body, apart.get(it.peer, ())) for it in votes]
+        group.sync_knows_links = True
         group.sync = self._sync_factory(self._draw(), number, ballots, self._roster.past.memories.get(number, b""))
         self._sync_step(group, group.sync.begin(now))
 

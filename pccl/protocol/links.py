@@ -8,7 +8,8 @@ The one idea: a link is judged by its own story. The *story* is the faults in a 
 one before (or of the time when the link was offered again); a link that held for longer begins a new one.
 
 - The first break of a link is answered by dialling it afresh: a reset proves nothing. It is avoided from its second
-  fault on, or from its first if an end had said in the same epoch that it could not dial it.
+  fault on, or from its first if an end had said in the same epoch that it could not dial it, or if no operation used
+  it: then nothing is lost, and shared state takes another way.
 - An avoided link is not waited for. After a pause both ends are asked to dial it, again and again, the pause doubled
   each time; nothing depends on that. Once they say that it stands, it has *healed*, and the next view offers it. So
   nothing is ever stopped for a trial, and a link that heals and breaks is offered less and less often.
@@ -62,9 +63,9 @@ class Links:
 
     # ------------------------------------------------------------------------------------------ what happens to them
 
-    def failed(self, one: PeerId, other: PeerId, epoch: int, now: int) -> None:
+    def failed(self, one: PeerId, other: PeerId, epoch: int, now: int, needed: bool = True) -> None:
         """The link broke between two living members; both ends say so, it counts once per epoch. That a trial failed
-        counts for nothing."""
+        counts for nothing. `needed`: operations use it."""
         link = self._links.setdefault(_pair(one, other), _Link(now, now))
         link.healed = False
         if link.avoided or (link.epoch == epoch and link.faults):
@@ -77,7 +78,7 @@ class Links:
         link.faults, link.epoch, link.since = link.faults + 1, epoch, now
         doubters = sum(said == epoch for said in link.doubts.values())
         link.undialled = doubters == len(_pair(one, other))
-        if doubters or link.faults >= AVOIDED_FROM:
+        if doubters or link.faults >= AVOIDED_FROM or not needed:
             self._avoid(link, now)
 
     def doubted(self, accuser: PeerId, suspect: PeerId, epoch: int, now: int) -> None:
@@ -116,11 +117,6 @@ class Links:
         """Links that broke within the window and are used nevertheless."""
         begin = now - self._limits.link_window_ms
         return [pair for pair, link in self._among(members) if link.faults and not link.avoided and link.since > begin]
-
-    def unreachable(self, peer: PeerId) -> tuple[PeerId, ...]:
-        """Those to whom `peer` has no link that stands."""
-        others = [pair[pair[0] == peer] for pair, link in self._links.items() if peer in pair and link.avoided]
-        return tuple(others)
 
     def offer(self, members: Sequence[PeerId], now: int) -> None:
         """A new view is made: what has healed is used again."""

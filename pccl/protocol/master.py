@@ -450,8 +450,10 @@ class MasterProtocol:
     def _link_broke(self, group: Group, one: Peer, other: Peer, text: str, now: int) -> None:
         """Both ends live, so the members stay. Where operations may need the link, the epoch is made anew."""
         low, high = sorted((group.rank(one.id), group.rank(other.id)))
-        self._links.failed(one.id, other.id, group.epoch, now)
-        if group.gathering is None and not self._epochs.present(group).joins(low, high):
+        needed = self._epochs.present(group).joins(low, high)
+        self._links.failed(one.id, other.id, group.epoch, now, needed)
+        if group.gathering is None and not needed:
+            self._joint.links_changed(group, now)
             return
         line = f"the link between rank {low} and rank {high} broke ({text})"
         links = self._epochs.gather(group, now).links

@@ -111,12 +111,13 @@ class Gathering:
 @dataclass(slots=True)
 class Group:
     """One group in its current epoch. `members` are the survivors in rank order: losses leave it at once, the view only
-    with the next epoch."""
+    with the next epoch. `sync_knows_links`: a running synchronisation keeps to the links of this epoch."""
 
     view: GroupView
     members: list[PeerId]
     gathering: Gathering | None = None
     sync: GroupSync | None = None
+    sync_knows_links: bool = False
     stalls: dict[OperationName, dict[PeerId, Stalled]] = field(default_factory=dict)
     _ranks: dict[PeerId, int] = field(init=False)
 

@@ -7,7 +7,7 @@ who is a member and when a vote is complete (master.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pccl.errors import ProtocolError, Status
 from pccl.messages import (
@@ -75,6 +75,13 @@ class MasterSync:
         if self._sync is None or self._sync.outcome is not None:
             return SyncStep()
         self._sync.lost(peer)
+        return self._follow()
+
+    def links(self, unreachable: Mapping[PeerId, Sequence[PeerId]], now: int) -> SyncStep:
+        """Other links stand than before: who cannot follow its plan gets another one."""
+        if self._sync is None or self._sync.outcome is not None:
+            return SyncStep()
+        self._sync.links(unreachable)
         return self._follow()
 
     def abandoned(self, peer: PeerId, now: int) -> SyncStep:

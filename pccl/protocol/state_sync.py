@@ -23,7 +23,8 @@ members whose revision is not the elected one.
 
 A member may have no link to anyone that holds the elected content. It waits until a member to which it has a link has
 fetched all, and fetches from that one. So content passes through the members in as many rounds as it takes, and only
-where no way leads does the synchronisation fail.
+where no way leads does the synchronisation fail. When a donor, a relay or a link is lost on the way, the orders are
+made anew; a member that did not have to pass anything on may have to then, if need be after fetching once more.
 """
 
 from __future__ import annotations
@@ -267,13 +268,13 @@ def _sources(offers: Sequence[Offer], ranks: Iterable[int], index: int) -> tuple
 
 @dataclass(slots=True)
 class _Orders:
-    """How a fetcher gets what it lacks: from donors, and from `relays`, complete members, where no donor has a link to
-    it. `waits`: for a relay. `passes_on`: it serves as one, once it is complete. `round` counts its orders."""
+    """How a fetcher gets what it lacks: from donors, and from relays, complete members, where no donor has a link to
+    it. Who waits for a relay fetches nothing. `passes_on`: it serves as one, once it is complete. `round` counts the
+    orders of one member."""
 
-    round: int = 0
-    relays: tuple[PeerId, ...] = ()
-    waits: bool = False
+    fetches: tuple[Fetch, ...] = ()
     passes_on: bool = False
+    round: int = 0
 
 
 class StateSync:
@@ -336,10 +337,8 @@ class StateSync:
     def orders(self, peer: PeerId) -> tuple[Fetch, ...]:
         """What `peer` has to fetch; donors that were lost meanwhile, and those that it cannot reach, are left out.
         Nothing while it waits for a member that can pass it on."""
-        orders = self._orders.get(peer)
-        if orders is None or orders.waits:
-            return ()
-        return tuple(Fetch(it.index, self._within_reach(peer, it, orders.relays)) for it in self._lacks[peer])
+        fetches = self._orders[peer].fetches if peer in self._orders else ()
+        return tuple(Fetch(it.index, self._reached_by(peer, it.sources)) for it in fetches)
 
     def fetched(
         self, peer: PeerId, received: Iterable[tuple[PeerId, int]], taken: Mapping[int, bytes] | None = None
@@ -356,7 +355,7 @@ class StateSync:
             if donor in self._sent:
                 self._sent[donor] += count
                 self._received[peer] += count
-        if not self._pending or any(self._orders[it].waits for it in self._pending):
+        if not self._pending or any(not self._orders[it].fetches for it in self._pending):
             self._settle()
 
     def failed(self, peer: PeerId, text: str) -> None:
@@ -385,6 +384,12 @@ class StateSync:
             self._pending.remove(peer)
         self._settle()
 
+    def links(self, apart: Mapping[PeerId, Sequence[PeerId]]) -> None:
+        """From now on members fetch from those alone to whom they have a link; `apart` as in the constructor."""
+        self._apart = apart
+        if self.outcome is None:
+            self._settle()
+
     def explain(self) -> str:
         """Whom the synchronisation waits for, empty if for nobody."""
         if not self._pending:
@@ -399,14 +404,18 @@ class StateSync:
     def _reaches(self, peer: PeerId, other: PeerId) -> bool:
         return other not in self._gone and other not in self._apart.get(peer, ())
 
-    def _within_reach(self, peer: PeerId, lack: Fetch, relays: Sequence[PeerId]) -> tuple[Source, ...]:
-        sources = [
+    def _reached_by(self, peer: PeerId, sources: Sequence[Source]) -> tuple[Source, ...]:
+        found = [
             Source(source.digest, tuple(donor for donor in source.donors if self._reaches(peer, donor)))
-            for source in lack.sources
+            for source in sources
         ]
-        sources = [source for source in sources if source.donors]
+        return tuple(source for source in found if source.donors)
+
+    def _within_reach(self, peer: PeerId, lack: Fetch, relays: Sequence[PeerId]) -> tuple[Source, ...]:
+        """Where `peer` gets an entry: from donors, else from relays."""
+        sources = self._reached_by(peer, lack.sources)
         if sources:
-            return tuple(sources)
+            return sources
         holders: dict[bytes, list[PeerId]] = {}
         for relay in relays:
             if self._reaches(peer, relay):
@@ -452,38 +461,61 @@ class StateSync:
     def _give_orders(self) -> None:
         """New ones to whom has none that it can follow; who cannot get any yet waits, if a member will be able to pass
         on to it what it lacks."""
-        relays = tuple(self._relays)
         idle = [peer for peer in self._pending if not self._can_go_on(peer)]
-        waiting = [peer for peer in idle if self._out_of_reach(peer, relays)]
+        waiting = [peer for peer in idle if self._out_of_reach(peer, self._relays)]
         for peer in idle:
-            before = self._orders.get(peer)
-            if peer in waiting:
-                if before is None:
-                    self._orders[peer] = _Orders(waits=True)
-                else:
-                    before.waits = True
-                continue
-            passes_on = any(self._reaches(it, peer) for it in waiting)
-            self._orders[peer] = _Orders(before.round + 1 if before else 0, relays, passes_on=passes_on)
-            self._renewed.append(peer)
-        self._refuse_if_hopeless(waiting)
+            if peer not in waiting:
+                self._order_all(peer, passes_on=any(self._reaches(it, peer) for it in waiting))
+            elif peer not in self._orders or self._orders[peer].fetches:
+                self._order(peer, _Orders())
+        self._find_relays(waiting)
+
+    def _order_all(self, peer: PeerId, passes_on: bool) -> None:
+        """It fetches what it lacks, whether it has fetched it before or not."""
+        fetches = tuple(Fetch(it.index, self._within_reach(peer, it, self._relays)) for it in self._lacks[peer])
+        self._order(peer, _Orders(fetches, passes_on))
+
+    def _order(self, peer: PeerId, orders: _Orders) -> None:
+        before = self._orders.get(peer)
+        orders.round = before.round + 1 if before else 0
+        self._orders[peer] = orders
+        self._renewed.append(peer)
 
     def _can_go_on(self, peer: PeerId) -> bool:
-        orders = self._orders.get(peer)
-        return orders is not None and not orders.waits and self._out_of_reach(peer, orders.relays) is None
+        """Whether each entry that it was told to fetch can still come from somewhere."""
+        fetches = self.orders(peer)
+        return bool(fetches) and all(fetch.sources for fetch in fetches)
 
-    def _refuse_if_hopeless(self, waiting: list[PeerId]) -> None:
-        """Follows the content from those who have it, or get it and pass it on, through the waiting members."""
+    def _find_relays(self, waiting: list[PeerId]) -> None:
+        """Follows the content from those who have it, or get it and pass it on, through the waiting members. Where that
+        ends, one more member is asked to pass it on; if there is none, all was in vain."""
         hopes = [*self._relays, *(it for it in self._pending if it not in waiting and self._orders[it].passes_on)]
-        while waiting:
-            reached = [peer for peer in waiting if self._out_of_reach(peer, hopes) is None]
+        left = waiting
+        while left:
+            reached = [peer for peer in left if self._out_of_reach(peer, hopes) is None]
             if not reached:
-                lack = self._out_of_reach(waiting[0], hopes)
-                assert lack is not None
-                self.outcome = Refusal(self._no_donor(waiting[0], lack))
-                return
+                recruit = next((it for it in self._members if it not in hopes and self._can_relay(it, waiting)), None)
+                if recruit is None:
+                    lack = self._out_of_reach(left[0], hopes)
+                    assert lack is not None
+                    self.outcome = Refusal(self._no_donor(left[0], lack))
+                    return
+                if not self._lacks[recruit]:
+                    self._relays.append(recruit)
+                    self._order(recruit, _Orders())
+                    self._give_orders()
+                    return
+                self._pending = [it for it in self._members if it in self._pending or it == recruit]
+                self._order_all(recruit, passes_on=True)
+                hopes.append(recruit)
             hopes += reached
-            waiting = [peer for peer in waiting if peer not in reached]
+            left = [peer for peer in left if peer not in reached]
+
+    def _can_relay(self, peer: PeerId, waiting: Sequence[PeerId]) -> bool:
+        """Whether `peer` holds or gets what some of `waiting` lack, and has a link to one of them."""
+        if peer in waiting or not any(self._reaches(it, peer) for it in waiting):
+            return False
+        return not self._lacks[peer] or self._out_of_reach(peer, self._relays) is None
 
     def _no_donor(self, peer: PeerId, lack: Fetch) -> str:
         holders = sorted({self._ranks[donor] for source in lack.sources for donor in source.donors})

@@ -10,7 +10,7 @@ before the next: an `Append` is on disk (fsync) before any later `Send` of the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Protocol, TypeAlias
@@ -351,15 +351,16 @@ class GroupSync(Protocol):
     """One sync_shared_state of one group on the master, from the moment its vote is complete until the answers.
 
     The master creates it with a SyncFactory, calls `begin` once, then `received` for each message of a class in
-    `pccl.messages.STATE_MESSAGES` from a member, `member_lost` when one is gone (votes stay with the others),
-    `abandoned` when a member lives but does no more of it, and `rejoined` when a member's control connection was
-    renewed: repeat to it what it may have missed.
+    `pccl.messages.STATE_MESSAGES` from a member, `member_lost` when one is gone (votes stay with the others), `links`
+    when others are `unreachable` than the ballots said, `abandoned` when a member lives but does no more of it, and
+    `rejoined` when a member's control connection was renewed: repeat to it what it may have missed.
     A master that restarts knows nothing of a running sync: peers repeat their votes and a new GroupSync starts.
     """
 
     def begin(self, now: int) -> SyncStep: ...
     def received(self, peer: PeerId, message: Message, now: int) -> SyncStep: ...
     def member_lost(self, peer: PeerId, now: int) -> SyncStep: ...
+    def links(self, unreachable: Mapping[PeerId, Sequence[PeerId]], now: int) -> SyncStep: ...
     def abandoned(self, peer: PeerId, now: int) -> SyncStep: ...
     def rejoined(self, peer: PeerId, now: int) -> SyncStep: ...
     def explain(self) -> str: ...

@@ -373,6 +373,44 @@ def test_a_master_that_dies_during_a_synchronisation_begins_it_anew() -> None:
     assert all(isinstance(_end(bench, name), Resolve) for name in "ab")
 
 
+def test_a_link_that_dies_during_a_synchronisation_is_gone_around() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    _offer_all(bench)
+    bench.master_hears()
+    bench.to_peers.clear()  # nobody has begun to fetch
+    bench.doubt("c", "a")
+    bench.run()
+    bench.frozen("c", "a")
+    bench.run()
+    assert [line for line in bench.lines if "< StatePlan" in line][3:] == [
+        "c < StatePlan call 1 sync 5 round 1",
+        "b < StatePlan call 1 sync 5 donors [(StateDonor peer a)] fetch [(StateSource digest x)] relay True round 1",
+        "c < StatePlan call 1 sync 5 donors [(StateDonor peer b rank 1)] fetch [(StateSource digest x)] round 2",
+    ]
+    assert all(isinstance(_end(bench, name), Resolve) for name in "abc")
+
+
+def test_a_link_that_no_operation_needs_is_gone_around_at_its_first_break() -> None:
+    """Of four in a ring, a and c are no neighbours; only a holds the newest state."""
+    bench = Bench()
+    bench.together("a", "b", "c", "d")
+    for _ in range(2):
+        bench.frozen("b", "d")
+        bench.run()
+    epoch = bench.peer("a").core.epoch
+    for name in "abcd":
+        bench.vote(name, SYNC, offer(5 if name == "a" else 4, "x" if name == "a" else "y"))
+    bench.master_hears()
+    bench.to_peers.clear()
+    bench.suspect("a", "c")
+    bench.run()
+    assert bench.peer("a").core.epoch == epoch, "no operation is stopped for it"
+    bench.perform(bench.peer("d"), bench.peer("d").core.reconnected(bench.now))
+    bench.run()
+    assert all(isinstance(_end(bench, name), Resolve) for name in "abcd")
+
+
 def test_who_asks_again_is_not_measured_by_a_revision_that_nobody_was_told_of() -> None:
     """The master dies at any byte of what a synchronisation writes, and the only donor dies with it."""
     bench = Bench()

@@ -74,7 +74,7 @@ def test_who_is_cut_off_goes_only_when_nothing_is_left_to_try() -> None:
     members = [A, B, C]
     _twice(links, A, C, 1, 0)
     assert links.cut_off(members, 1) == []
-    assert links.unreachable(C) == (A,)
+    assert links.avoided(members) == [(A, C)]
     _twice(links, B, C, 3, 10)
     assert links.cut_off(members, 11) == []
     assert links.avoided(members) == [], "both are offered once more"

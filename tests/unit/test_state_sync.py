@@ -347,6 +347,16 @@ def chain(contents: str, *, strategies: dict[int, SharedStateSyncStrategy] | Non
     return StateSync(offers, elected(offers, 5), apart)
 
 
+def without(one: int, other: int) -> dict[bytes, tuple[bytes, ...]]:
+    """All links but that between two ranks."""
+    return {peer_of(one): (peer_of(other),), peer_of(other): (peer_of(one),)}
+
+
+def apart_without(joined: set[frozenset[bytes]], members: list[bytes]) -> dict[bytes, tuple[bytes, ...]]:
+    """No links but `joined`."""
+    return {one: tuple(it for it in members if it != one and frozenset((one, it)) not in joined) for one in members}
+
+
 def donors_of(sync: StateSync, rank: int) -> list[bytes]:
     return [donor for fetch in sync.orders(peer_of(rank)) for source in fetch.sources for donor in source.donors]
 
@@ -377,11 +387,50 @@ def test_relay_that_dies_is_replaced_by_one_that_fetches_still() -> None:
     sync.fetched(peer_of(1), [(peer_of(0), 10)])
     assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(1)], 1)
     sync.lost(peer_of(1))
-    assert (sync.renewed(), donors_of(sync, 3), sync.outcome) == ([], [], None)
+    assert (sync.renewed(), donors_of(sync, 3), sync.outcome) == ([peer_of(3)], [], None), "it waits again"
     sync.fetched(peer_of(2), [(peer_of(0), 10)])
-    assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(2)], 2)
+    assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(2)], 3)
     sync.lost(peer_of(2))
     assert isinstance(sync.outcome, Refusal)
+
+
+def test_who_loses_its_way_to_the_donors_gets_it_from_whom_nobody_had_asked_to_pass_it_on() -> None:
+    """Which member that is: one that fetches still; one that has fetched; one that had it from the beginning."""
+    offers = [offer(0, 5, "a"), offer(1, 0, "x"), offer(2, 0, "x")]
+    sync = StateSync(offers, elected(offers, 5))
+    sync.links(without(2, 0))
+    assert (sync.renewed(), sync.passes_on(peer_of(1)), sync.round(peer_of(1))) == ([peer_of(2), peer_of(1)], True, 1)
+    sync.fetched(peer_of(1), [(peer_of(0), 10)])
+    assert (sync.renewed(), donors_of(sync, 2)) == ([peer_of(2)], [peer_of(1)])
+
+    sync = StateSync(offers, elected(offers, 5))
+    sync.fetched(peer_of(1), [(peer_of(0), 10)])
+    sync.links(without(2, 0))
+    assert (sync.pending, sync.passes_on(peer_of(1))) == ((peer_of(1), peer_of(2)), True)
+    sync.fetched(peer_of(1), [(peer_of(0), 10)])
+    sync.fetched(peer_of(2), [(peer_of(1), 10)])
+    assert sync.outcome == Agreement(
+        5, {peer_of(0): 20, peer_of(1): 10, peer_of(2): 0}, {peer_of(0): 0, peer_of(1): 20, peer_of(2): 10}
+    )
+
+    offers = [offer(0, 5, "a"), offer(1, 5, "a", RECEIVE), offer(2, 0, "x")]
+    sync = StateSync(offers, elected(offers, 5))
+    assert not sync.serves(peer_of(1))
+    sync.links(without(0, 2))
+    assert sync.serves(peer_of(1))
+    assert (sync.renewed(), donors_of(sync, 2)) == ([peer_of(2), peer_of(1), peer_of(2)], [peer_of(1)])
+
+
+def test_entry_whose_last_donor_is_out_of_reach_is_ordered_from_a_relay() -> None:
+    """Rank 3 gets one entry from rank 0, and the other one, which rank 1 alone holds, passed on by rank 2."""
+    offers = [mixed(0, 5, 1, 1), mixed(1, 5, 1, 2), mixed(2, 0, 3, 3), mixed(3, 0, 3, 4)]
+    sync = StateSync(offers, elected(offers, 5), {peer_of(3): (peer_of(1),)})
+    sync.fetched(peer_of(2), [], {1: offers[1].entries[1].digest})
+    assert donors_of(sync, 3) == [peer_of(0), peer_of(0)]
+    sync.links({peer_of(3): (peer_of(0), peer_of(1))})
+    assert sync.outcome is None
+    sync.fetched(peer_of(2), [], {1: offers[1].entries[1].digest})
+    assert donors_of(sync, 3) == [peer_of(2), peer_of(2)]
 
 
 def test_unequal_entry_is_passed_on_as_it_was_taken() -> None:
@@ -399,29 +448,43 @@ def test_unequal_entry_is_passed_on_as_it_was_taken() -> None:
 
 @given(offers_of_groups, st.data())
 def test_members_that_hang_together_end_up_with_one_state(offers: list[Offer], data: st.DataObject) -> None:
-    """Whatever links are dead, as long as a way leads from each member to each other one."""
+    """Whatever links are dead or die on the way, as long as a way leads from each member to each other one."""
     result = elect(offers, None)
     if isinstance(result, Refusal):
         return
     members = [it.peer for it in offers]
-    joined = {frozenset((members[data.draw(st.integers(0, it - 1))], members[it])) for it in range(1, len(members))}
+    tree = {frozenset((members[data.draw(st.integers(0, it - 1))], members[it])) for it in range(1, len(members))}
     pairs = st.tuples(st.sampled_from(members), st.sampled_from(members)).map(frozenset)
-    joined |= data.draw(st.sets(pairs, max_size=4))
-    apart = {one: tuple(it for it in members if it != one and frozenset((one, it)) not in joined) for one in members}
-    sync = StateSync(offers, result, apart)
+    more = [it for it in data.draw(st.lists(pairs, max_size=6)) if len(it) == 2 and it not in tree]
+    joined = {*tree, *more}
+    sync = StateSync(offers, result, apart_without(joined, members))
     holds = {it.peer: [entry.digest for entry in it.entries] for it in offers}
+    plans = {peer: (sync.serves(peer), sync.passes_on(peer), sync.orders(peer)) for peer in members}
     serving = {peer for peer in members if sync.serves(peer)}
+    steps = 0
     while sync.outcome is None:
-        peer = data.draw(st.sampled_from([it for it in sync.pending if sync.orders(it)]))
-        for fetch in sync.orders(peer):
-            for source in fetch.sources:
+        steps += 1
+        assert steps < 100
+        if more and data.draw(st.booleans()):
+            joined.discard(more.pop())
+            sync.links(apart_without(joined, members))
+        else:
+            peer = data.draw(st.sampled_from([it for it in sync.pending if plans[it][2]]))
+            _, passes_on, orders = plans[peer]
+            for fetch in orders:
+                near = [it for it in fetch.sources if any(frozenset((peer, donor)) in joined for donor in it.donors)]
+                source = near[0]
                 assert serving.issuperset(source.donors)
-                assert not set(source.donors) & set(apart[peer])
                 assert all(holds[donor][fetch.index] == source.digest for donor in source.donors)
-            holds[peer][fetch.index] = fetch.sources[0].digest
-        if sync.passes_on(peer):
-            serving.add(peer)
-        sync.fetched(peer, [])
+                holds[peer][fetch.index] = source.digest
+            if passes_on:
+                serving.add(peer)
+            sync.fetched(peer, [], {it.index: holds[peer][it.index] for it in orders})
+        for peer in sync.renewed():
+            plans[peer] = (sync.serves(peer), sync.passes_on(peer), sync.orders(peer))
+            serving.discard(peer)
+            if plans[peer][0]:
+                serving.add(peer)
     assert isinstance(sync.outcome, Agreement)
     assert len({tuple(it) for it in holds.values()}) == 1
 
