@@ -459,7 +459,7 @@ class Engine:
                 self._made.add(slot)
         if self._closed:
             self._slots.append(slot)
-            raise Closed("the communicator is unusable in a forked child" if self._forked else "closed")
+            raise Closed(f"the communicator is {'unusable in a forked child' if self._forked else 'closed'}")
         return slot
 
     @contextmanager

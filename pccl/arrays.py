@@ -75,7 +75,7 @@ def _refuse_numpy(array: np.ndarray[Any, Any], name: str) -> NoReturn:
         raise InvalidArgument(f"{name} has dtype {array.dtype.str!r}; supported: {', '.join(map(str, _NUMPY))}")
     if not array.flags.c_contiguous:
         raise InvalidArgument(f"{name} is not C-contiguous; pass numpy.ascontiguousarray of it")
-    raise InvalidArgument(f"{name} is read-only")
+    raise InvalidArgument(f"{name} is read-only, but would be written to")
 
 
 def _torch_dtypes(torch: Any) -> dict[Any, int]:
@@ -95,9 +95,11 @@ def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
         raise InvalidArgument(f"{name} is on {tensor.device}; pccl works on CPU tensors")
     if dtype is None:
         raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, _TORCH))}")
-    if tensor.is_nested or tensor.is_neg():
-        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.clone() of one")
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.to_dense()")
+    if tensor.is_neg():
+        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.resolve_neg()")
+    if not tensor.is_contiguous():
         raise InvalidArgument(f"{name} is not contiguous; pass tensor.contiguous()")
     try:
         address, elements = tensor.data_ptr(), tensor.numel()

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pccl import addresses, descriptors, reach, request, retry
 from pccl._native import Engine, ReduceInfo
@@ -29,7 +28,7 @@ from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
-from pccl.request import Request, choice, milliseconds, whole
+from pccl.request import Request, choice, milliseconds, truth, whole
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
@@ -100,8 +99,11 @@ class Communicator:
             )
         if interface is not None:
             addresses.Selection(interface).choose()
+        master = addresses.parse(address)
+        if master.port == 0:
+            raise InvalidArgument(f"address {address!r}: no master listens at port 0")
         self._options = ControlOptions(
-            master=addresses.parse(address),
+            master=master,
             group=whole("peer_group", peer_group, 0, 2**32 - 1),
             advertise=None if advertise is None else reach.numeric(advertise),
             interface=interface,
@@ -116,7 +118,7 @@ class Communicator:
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
             trace_folder=dump.chosen_folder(trace_dir),
         )
-        self._modes = request.Modes.of(deferred=deferred, preserve_input=preserve_input)
+        self._modes = request.Modes.of(deferred=deferred, preserve_input=truth("preserve_input", preserve_input))
         self._flights = Flights()
         self._connecting = threading.Lock()
         self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
@@ -183,12 +185,27 @@ class Communicator:
             finalizer.detach()
 
     def __enter__(self) -> Communicator:
+        """Does not connect: `connect` may want arguments, and a failure of it a second try."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        options, control = self._options, self._control
+        view = None if control is None else control.view
+        if self._closed:
+            state = "closed"
+        elif control is None or view is None:
+            state = "not connected"
+        else:
+            state = f"rank {control.rank} of {len(view.members)}, epoch {view.epoch}"
+        return f"<pccl.Communicator, group {options.group} of the run at {options.master}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pccl.Communicator cannot be copied or pickled: each process makes its own")
 
     # ------------------------------------------------------------ who is there
 
@@ -256,8 +273,8 @@ class Communicator:
 
     def dump_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the flight record (the last 1,000 operations, open ones, events, links) to a file for `pccl trace`.
-        Any thread may call, at any time. Raises Closed, SystemFailure."""
-        dump.write(Path(path), self._joined().trace("asked"))
+        Any thread may call, at any time. Raises Closed, SystemFailure, InvalidArgument (what is no path)."""
+        dump.write(dump.path_of("path", path), self._joined().trace("asked"))
 
     def explain_call(
         self,

@@ -85,6 +85,8 @@ def check(send: Any, operand: ReduceOperandDescriptor | None, quantization: Quan
         raise InvalidArgument(f"quantization_options is a {type(quantization).__name__}, not a QuantizationOptions")
     if operand is not None and not isinstance(operand, ReduceOperandDescriptor):
         raise InvalidArgument(f"operand_descriptor is a {type(operand).__name__}, not a ReduceOperandDescriptor")
+    if operand is not None and not isinstance(operand.datatype, DataType):
+        raise InvalidArgument(f"the operand descriptor's datatype is a DataType, not {operand.datatype!r}")
     if quantization is not None and quantization.algorithm != QuantizationAlgorithm.NONE:
         raise Unsupported(f"there is no quantization {quantization.algorithm.name}; use QuantizationAlgorithm.NONE")
     if operand is not None and arrays.dtype_of(send) != operand.datatype:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import threading
 import time
 from collections.abc import Callable, Generator
-from numbers import Real
 from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
-from pccl.errors import Closed, InvalidArgument, PCCLError, WaitTimeout
+from pccl.errors import Closed, PCCLError, WaitTimeout
+from pccl.request import patience
 
 
 class Flight:
@@ -147,22 +146,32 @@ class Handle:
     def wait(self, timeout: float | None = None) -> ReduceInfo:
         """Blocks until the operation has ended, up to `timeout` seconds (None: as long as the operation itself may
         take). Raises what it ended with, or WaitTimeout while it still goes on. Ctrl-C interrupts the wait only."""
-        if timeout is not None and (not isinstance(timeout, Real) or math.isnan(timeout)):
-            raise InvalidArgument(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = time.monotonic() + patience(timeout)
         while True:
-            left_ms = SLICE_MS if deadline is None else (deadline - time.monotonic()) * 1000
+            left_ms = (deadline - time.monotonic()) * 1000
             outcome = self._flight.poll(int(min(SLICE_MS, max(0, left_ms))))
             if isinstance(outcome, PCCLError):
                 self._flight.show(outcome)
             if outcome is not None:
                 return outcome
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise WaitTimeout(f"not ended within {timeout:g} s: {self._flight.describe()}")
 
     def done(self) -> bool:
         """Whether it has ended, well or not. Never blocks."""
         return self._flight.poll(0) is not None
+
+    def __repr__(self) -> str:
+        outcome = self._flight.poll(0)
+        if outcome is not None:
+            return f"<pccl.Handle, ended: {outcome!r}>"
+        try:
+            return f"<pccl.Handle, {self._flight.describe()}>"
+        except Closed as failure:
+            return f"<pccl.Handle, {failure}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pccl.Handle cannot be copied or pickled: it belongs to an operation of this process")
 
     def __await__(self) -> Generator[Any, None, ReduceInfo]:
         if not self.done():

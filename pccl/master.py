@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import secrets
 import time
@@ -21,6 +20,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 import uvloop
 
@@ -30,7 +30,7 @@ from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
-from pccl.request import milliseconds
+from pccl.request import milliseconds, patience
 from pccl.sockets import RouterLink
 from pccl.thread import Worker
 
@@ -90,8 +90,10 @@ class MasterNode:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Blocks until it has ended, up to `timeout` seconds: whether it has. Raises what made it stop, if anything."""
-        if self._thread is not None and not self._thread.wait(math.inf if timeout is None else timeout):
+        """Blocks until it has ended, up to `timeout` seconds (None: without a limit): whether it has. Raises what made
+        it stop, if anything."""
+        limit_s = patience(timeout)
+        if self._thread is not None and not self._thread.wait(limit_s):
             return False
         if self._failure is not None:
             raise self._failure
@@ -128,7 +130,18 @@ class MasterNode:
         """What the master waits for, and for whom; empty if for nothing."""
         return self._protocol.explain()
 
+    def __repr__(self) -> str:
+        thread = self._thread
+        state = (
+            "working" if thread is not None and thread.is_alive() else "ended" if thread or self._closed else "not run"
+        )
+        return f"<pccl.MasterNode at {self.address}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a pccl.MasterNode cannot be copied or pickled: it owns a port and a journal")
+
     def __enter__(self) -> MasterNode:
+        """Does not run it yet."""
         return self
 
     def __exit__(

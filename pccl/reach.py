@@ -82,7 +82,10 @@ def listen_address(local: str, advertise: HostPort | None, interface: str | None
 
 def numeric(advertise: str) -> HostPort:
     """Reads `HOST[:PORT]` of `advertise=` into a numeric address; port 0 is any. May block on DNS."""
-    address = addresses.parse(advertise, default_port=0)
+    try:
+        address = addresses.parse(advertise, default_port=0)
+    except InvalidArgument as failure:
+        raise InvalidArgument(f"advertise: {failure}") from None
     try:
         found = addresses.resolve(address)[0]
     except OSError as failure:

@@ -7,8 +7,10 @@ keeps its memory alive. It may be started again after a failure.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -16,12 +18,14 @@ from pccl import arrays, descriptors
 from pccl._native import NULL, Pointer, constants, extent
 from pccl.arrays import Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
-from pccl.enums import Collective
+from pccl.enums import Algorithm, Collective, ReduceOp
 from pccl.errors import InvalidArgument
 from pccl.messages import View
 
 SECONDS_MAX = 4_000_000
 """The longest timeout; in milliseconds it fits 32 bits."""
+
+TAG_MAX = 2**64 - 1
 
 _ALL_REDUCE = int(Collective.ALL_REDUCE)
 
@@ -74,6 +78,7 @@ def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | 
     """One for each descriptor, or array that is reduced in place; all with tags of their own."""
     if not isinstance(items, Iterable):
         raise InvalidArgument(f"a list of arrays or descriptors is needed, not a {type(items).__name__}")
+    first_tag = whole("tag", first_tag, 0, TAG_MAX)
     requests = []
     for index, item in enumerate(items):
         if isinstance(item, ReduceOpDescriptor):
@@ -134,8 +139,8 @@ def barrier(tag: int, timeout: float | None, modes: Modes) -> Request:
 def question(collective: int, send: Any, op: int, algorithm: int) -> tuple[int, int, int, int, int]:
     """For `Engine.explain`: what would run for such a call."""
     dtype, elements = (0, 0) if send is None else arrays.borrow(send, False, "send")[1:3]
-    kind = whole("collective", collective, 0, 2**31 - 1)
-    return kind, dtype, whole("op", op, 0, 2**31 - 1), whole("algorithm", algorithm, 0, 2**31 - 1), elements
+    kind = named("collective", collective, Collective)
+    return kind, dtype, named("op", op, ReduceOp), named("algorithm", algorithm, Algorithm), elements
 
 
 def commit(timeout: float | None) -> Request:
@@ -152,6 +157,33 @@ def whole(name: str, value: int, low: int, high: int) -> int:
     if not low <= number <= high:
         raise InvalidArgument(f"{name} must be a whole number from {low} to {high}, not {value!r}")
     return number
+
+
+def named(name: str, value: int, kind: type[IntEnum]) -> int:
+    """A member of `kind`, or its number. Raises InvalidArgument that lists them."""
+    if value.__class__ is kind:
+        return value
+    try:
+        return kind(operator.index(value))
+    except (TypeError, ValueError):
+        names = ", ".join(it.name for it in kind)
+        raise InvalidArgument(f"{name} must be of {kind.__name__} ({names}), not {value!r}") from None
+
+
+def truth(name: str, value: bool) -> bool:
+    """True or False. Raises InvalidArgument for what only counts as one of them."""
+    if value is not True and value is not False:
+        raise InvalidArgument(f"{name} is True or False, not {value!r}")
+    return value
+
+
+def patience(timeout: float | None) -> float:
+    """The seconds that a wait may take at most, also none or less; infinity without a limit. Raises InvalidArgument."""
+    if timeout is None:
+        return math.inf
+    if not isinstance(timeout, Real) or math.isnan(timeout):
+        raise InvalidArgument(f"timeout must be a number of seconds, or None for no limit, not {timeout!r}")
+    return float(timeout)
 
 
 def milliseconds(name: str, seconds: float) -> int:
@@ -188,12 +220,12 @@ def _request(
     return Request(
         collective,
         source.dtype,
-        whole("op", op, 0, 2**31 - 1),
-        whole("algorithm", algorithm, 0, 2**31 - 1),
+        named("op", op, ReduceOp),
+        named("algorithm", algorithm, Algorithm),
         root,
         flags,
         elements,
-        whole("tag", tag, 0, 2**64 - 1),
+        whole("tag", tag, 0, TAG_MAX),
         source.pointer,
         target.pointer,
         epoch,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +88,11 @@ class TensorInfo:
     def __repr__(self) -> str:
         return f"TensorInfo({self.name!r}, {self.dtype}, {self.shape})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is of the tensor that is copied with it, whose memory is another one then."""
+        remake = partial(TensorInfo, allow_content_inequality=self.allow_content_inequality)
+        return remake, (self.name, self._tensor)
+
 
 class SharedState:
     """Named tensors and the revision that their content stands for.
@@ -119,6 +125,10 @@ class SharedState:
     def push_revision(self) -> None:
         """Advances the revision by one."""
         self.revision += 1
+
+    def __repr__(self) -> str:
+        size = sum(tensor.nbytes for tensor in self.tensors)
+        return f"<pccl.SharedState, revision {self.revision}: {len(self.tensors)} tensors, {size} bytes>"
 
     def hexdigest(self) -> str:
         """32 hexadecimal digits that are equal where revision, names, dtypes, shapes and contents are.

@@ -11,6 +11,7 @@ Log records go to the logger `pccl.trace`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -87,8 +88,10 @@ class Tracer:
 
 def write(path: Path, trace: Trace) -> None:
     """Writes `trace` to `path`, whole or not at all; into a pipe or a device, which stays one. Raises SystemFailure."""
-    partial = path.with_name(path.name + f".{os.getpid()}.{threading.get_ident()}")
+    partial = path.parent / f"{path.name}.{os.getpid()}.{threading.get_ident()}"
     try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if path.exists() and not path.is_file():
             path.write_bytes(file.encode(trace))
             return
@@ -108,8 +111,19 @@ thread, also in one that holds it."""
 
 def chosen_folder(folder: str | os.PathLike[str] | None) -> Path | None:
     """Where failures are dumped: the argument, else the environment's; an empty one is none."""
-    chosen = os.environ.get(FOLDER_VARIABLE, "") if folder is None else os.fspath(folder)
-    return Path(chosen) if chosen else None
+    chosen = os.environ.get(FOLDER_VARIABLE, "") if folder is None else folder
+    return path_of("trace_dir", chosen) if chosen else None
+
+
+def path_of(name: str, path: str | os.PathLike[str]) -> Path:
+    """What a user gave as a path. Raises InvalidArgument."""
+    try:
+        found = Path(os.fsdecode(path))
+        if "\0" in str(found):
+            raise ValueError("there is a null character in it")
+    except (TypeError, ValueError) as failure:
+        raise InvalidArgument(f"{name} {path!r} is no path: {failure}") from None
+    return found
 
 
 def _prune(folder: Path, keep: int) -> None:

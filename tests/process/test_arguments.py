@@ -6,6 +6,8 @@ The communicator is the same for all of them, so it also shows that a refusal le
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,11 +75,13 @@ def test_numbers(name: str) -> None:
         ("shm", [None, "on", True]),
         ("interface", [5, b"lo", ["lo"], "", ",", "no-such-interface", "203.0.113.9"]),
         ("advertise", [5, b"x", "", ":5", "0.0.0.0", "[::]:1", "224.0.0.1", "255.255.255.255", "127.0.0.1:70000"]),
+        ("trace_dir", [5, ["x"], "a\0b"]),
+        ("preserve_input", [None, 1, "no"]),
     ],
 )
 def test_words(name: str, values: list[Any]) -> None:
     for value in values:
-        refused(".", pccl.Communicator, "127.0.0.1:1", **{name: value})
+        refused(name, pccl.Communicator, "127.0.0.1:1", **{name: value})
 
 
 def test_the_masters_arguments() -> None:
@@ -87,6 +91,11 @@ def test_the_masters_arguments() -> None:
         refused("journal", pccl.MasterNode, "127.0.0.1:0", journal=journal)
     for address in ("127.0.0.1:0:0", "[::1:0"):
         refused("address", pccl.MasterNode, address)
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        for value in (NAN, "x", 1j, [1]):
+            refused("timeout must be", node.wait, value)
+        assert not node.wait(0)
 
 
 # ---------------------------------------------------------------------------------------------- collectives
@@ -129,9 +138,9 @@ def test_tensors(comm: pccl.Communicator) -> None:
         (torch.ones(3, 4).t(), "not contiguous"),
         (torch.ones(1).expand(4), "not contiguous"),
         (torch.ones(3, device="meta"), "meta"),
-        (torch.ones(3).to_sparse(), "not contiguous"),
+        (torch.ones(3).to_sparse(), "to_dense"),
         (torch.ones(3, dtype=torch.complex64), "complex64"),
-        (torch.tensor([1 + 2j]).conj().imag, "plain dense"),
+        (torch.tensor([1 + 2j]).conj().imag, "resolve_neg"),
         (freed, "no memory"),
     ):
         refused(text, comm.all_reduce, tensor)
@@ -152,8 +161,8 @@ def test_operations_own_numbers(comm: pccl.Communicator) -> None:
         refused("tag must be a whole number", comm.all_reduce, x, tag=value)
         refused("tag must be a whole number", comm.barrier_async, tag=value)
         refused("root ", comm.broadcast, x, root=value)
-        refused("op must be|unknown reduce op", comm.all_reduce, x, op=value)
-        refused("algorithm", comm.all_reduce, x, algorithm=value)
+        refused(r"op must be of ReduceOp \(SUM, AVG, PROD, MIN, MAX\), not", comm.all_reduce, x, op=value)
+        refused("algorithm must be of Algorithm", comm.all_reduce, x, algorithm=value)
         refused("epoch must be", comm.broadcast, x, epoch=value)
     for value in (0, -1, NAN, INFINITY, "x", 1j):
         refused("timeout must be", comm.all_reduce, x, timeout=value)
@@ -176,8 +185,10 @@ def test_lists_and_descriptors(comm: pccl.Communicator) -> None:
         refused(".", comm.all_reduce_multiple_with_retry, value)
     for value in (0, -1, 2**17, *NUMBERS_NOT):
         refused("max_in_flight", comm.all_reduce_multiple_with_retry, [X], max_in_flight=value)
-    refused("tag must be", comm.all_reduce_multiple_with_retry, [X, X], tag=2**64 - 1)
+    for value in (2**64 - 1, *NUMBERS_NOT):
+        refused("tag must be", comm.all_reduce_multiple_with_retry, [X, X], tag=value)
     refused("operand_descriptor", comm.all_reduce, X, operand_descriptor=5)
+    refused("datatype", comm.all_reduce, X, operand_descriptor=pccl.ReduceOperandDescriptor("float32"))  # type: ignore[arg-type]
     refused("quantization_options", comm.all_reduce, X, quantization_options=5)
     wrong = pccl.ReduceOpDescriptor(X, X, 5)
     refused("reduce_descriptor", comm.all_reduce_multiple_with_retry, [wrong])
@@ -189,6 +200,11 @@ def test_questions(comm: pccl.Communicator) -> None:
     for value in (None, "x", 99, -1):
         refused("collective", comm.explain_call, value, X)
     refused("op must be", comm.explain_call, pccl.Collective.ALL_REDUCE, X, op="x")
+    for value in (None, 5, "a\0b"):
+        refused("path", comm.dump_trace, value)
+    for value in ("", b".", "/dev/null/x"):
+        with pytest.raises(pccl.SystemFailure, match="cannot write"):
+            comm.dump_trace(value)
     for value in (0, -1, 1.5, "x", 10**9):
         refused(".", comm.connect, value)
 
@@ -219,3 +235,37 @@ def test_shared_states(comm: pccl.Communicator) -> None:
         refused("name", pccl.TensorInfo.from_numpy, X, name)
     refused("masked", pccl.TensorInfo, "x", np.ma.masked_array(X))
     assert comm.sync_shared_state(pccl.SharedState([tensor])).world_size == 1
+
+
+# ---------------------------------------------------------------------------------------------- as objects
+
+
+def test_everything_says_what_it_is(comm: pccl.Communicator) -> None:
+    address = str(comm._options.master)
+    assert repr(comm) == f"<pccl.Communicator, group 0 of the run at {address}: rank 0 of 1, epoch {comm.epoch}>"
+    other = pccl.Communicator(address, 3)
+    assert repr(other) == f"<pccl.Communicator, group 3 of the run at {address}: not connected>"
+    other.close()
+    assert repr(other) == f"<pccl.Communicator, group 3 of the run at {address}: closed>"
+    handle = comm.all_reduce_async(X.copy())
+    handle.wait()
+    assert repr(handle).startswith("<pccl.Handle, ended: ReduceInfo(world_size=1, ")
+    state = pccl.SharedState([pccl.TensorInfo.from_numpy(X.copy(), "x")], 7)
+    assert repr(state) == "<pccl.SharedState, revision 7: 1 tensors, 32 bytes>"
+    node = pccl.MasterNode("127.0.0.1:0")
+    assert repr(node) == f"<pccl.MasterNode at {node.address}: not run>"
+    node.run()
+    assert repr(node) == f"<pccl.MasterNode at {node.address}: working>"
+    node.destroy()
+    assert repr(node) == f"<pccl.MasterNode at {node.address}: ended>"
+
+
+def test_what_belongs_to_a_process_is_neither_copied_nor_pickled(comm: pccl.Communicator) -> None:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        for thing in (comm, comm.barrier_async(), node):
+            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=rf"a pccl\.{type(thing).__name__} cannot be copied or pickled"):
+                    duplicate(thing)
+        assert not node.wait(0)
+    assert comm.barrier().world_size == 1

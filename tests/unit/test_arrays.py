@@ -110,7 +110,7 @@ def test_torch_tensors() -> None:
         "not contiguous": torch.zeros(4, 4).t(),
         "torch.complex64": torch.zeros(3, dtype=torch.complex64),
         "meta": torch.zeros(3, device="meta"),
-        "contiguous": torch.zeros(3).to_sparse(),
+        "to_dense": torch.zeros(3).to_sparse(),
     }.items():
         with pytest.raises(InvalidArgument, match=wrong):
             arrays.borrow(text, True, "send")

@@ -99,9 +99,9 @@ def test_numbers_out_of_range(arguments: dict[str, float], text: str) -> None:
 @pytest.mark.parametrize(
     ("op", "algorithm", "timeout", "text"),
     [
-        ("median", 0, None, "op must be a whole number"),
-        (None, 0, None, "op must be a whole number"),
-        (0, "ring", None, "algorithm must be a whole number"),
+        ("median", 0, None, "op must be of ReduceOp"),
+        (None, 0, None, "op must be of ReduceOp"),
+        (0, "ring", None, "algorithm must be of Algorithm"),
         (0, 0, "soon", "timeout must be a positive number"),
     ],
 )

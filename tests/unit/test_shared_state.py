@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,3 +191,15 @@ def test_tensor_whose_list_of_hashes_is_too_long_is_refused(monkeypatch: pytest.
     TensorInfo("fits", np.zeros(100, np.uint8))
     with pytest.raises(InvalidArgument, match="'big' has 101 bytes"):
         TensorInfo("big", np.zeros(101, np.uint8))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_shares_the_memory_of_the_tensor_that_was_copied_with_it(duplicate: Callable[[Any], Any]) -> None:
+    x = np.arange(4.0)
+    model = {"x": x, "state": SharedState([TensorInfo("x", x, allow_content_inequality=True)], 5)}
+    twin = duplicate(model)
+    (tensor,) = twin["state"].tensors
+    assert (twin["state"].revision, tensor.allow_content_inequality) == (5, True)
+    tensor.content[:] = 0
+    assert not twin["x"].any()
+    assert x.any() == (duplicate is not copy.copy)
