@@ -6,8 +6,6 @@ from __future__ import annotations
 import importlib.util
 import json as json_module
 import shutil
-import signal
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +72,6 @@ def stress(
     folder.mkdir(parents=True, exist_ok=True)
     shown = screen.choose(console)
     settings = supervisor.Settings(seed, wanted, folder, patience, python)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         outcome = supervisor.Supervisor(chosen, settings, shown).run()
     except (HostsError, RuntimeError) as failure:
@@ -115,7 +112,8 @@ def _tell(console: Console, outcome: Outcome) -> None:
     from pccl.board import print_line
     from pccl.stress import report
 
-    console.print(report.recovery_table(outcome))
+    if outcome.director.trials:
+        console.print(report.recovery_table(outcome))
     for kind in outcome.unable:
         print_line(console, f"left out, these hosts cannot do it: {kind}")
     violations = outcome.checkers.violations

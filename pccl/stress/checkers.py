@@ -3,7 +3,8 @@
 
     exactness    a result is the sum of what its members gave, the input is as it was, the members are real
     agreement    every peer that finished a step finished it with the same members: one verdict
-    parity       after a synchronisation all hold the state of the same step, and it is what the formula says
+    parity       after a synchronisation all hold the state of the same step, it is what the formula says, and newer
+                 than what they agreed to before
     innocence    nobody is lost or expelled without a fault, and no operation fails for want of a master
     leaks        descriptors, threads and memory of a peer do not grow
     spin         waiting takes no processor time, neither within a step nor between two
@@ -106,9 +107,10 @@ class Agreement:
 
 @dataclass
 class Parity:
-    """One state per revision, and revisions that never fall."""
+    """One state per revision, and nobody falls back behind a state that it has agreed to."""
 
     _steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _last: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
         """Looks at synchronisations and at the end."""
@@ -120,6 +122,10 @@ class Parity:
         first, known = self._steps.setdefault(revision, (number, steps))
         if steps != known:
             yield f"revision {revision} is step {steps} here, but step {known} for peer {first}"
+        before = self._last.get(number, (revision, steps))
+        if revision < before[0] or steps < before[1]:
+            yield f"it agreed to revision {before[0]} of step {before[1]}, then to revision {revision} of step {steps}"
+        self._last[number] = revision, steps
         while len(self._steps) > KEPT_STEPS:
             del self._steps[next(iter(self._steps))]
 

@@ -122,6 +122,7 @@ class Director:
     trials: list[Trial] = field(default_factory=list)
     active: list[Trial] = field(default_factory=list)
     _living: set[int] = field(default_factory=set)
+    _ending: set[int] = field(default_factory=set)
     _next_number: int = 0
     _progress_s: float = 0.0
     _begin_s: float = 0.0
@@ -179,6 +180,7 @@ class Director:
         elif not (self.phase == Phase.ENDING and exit_code == 0):
             self.checkers.add(at_s, "processes", number, f"ended by itself with exit status {exit_code}")
         self._bury(peer)
+        self._ending.discard(number)
         peer.status = "left" if exit_code == 0 else "killed"
 
     def begun(self, trial: Trial, at_s: float) -> None:
@@ -231,7 +233,7 @@ class Director:
             if all(self.peers[number].idled for number in self.living):
                 self.phase = Phase.ENDING
                 return self._tell_all("end")
-        elif self.phase == Phase.ENDING and not self.living:
+        elif self.phase == Phase.ENDING and not self.living and not self._ending:
             self.phase = Phase.OVER
         return self._hurry(at_s)
 
@@ -251,7 +253,7 @@ class Director:
         """What it waits for."""
         where = ", ".join(
             f"peer {number} ({self.peers[number].status}) step {self.peers[number].step}"
-            for number in sorted(self.living)
+            for number in sorted(self.living | self._ending)
         )
         return f"{self.phase.value}: {where}"
 
@@ -401,8 +403,10 @@ class Director:
         return Start(number, seat)
 
     def _bury(self, peer: Peer) -> None:
+        """It counts no more. Its process may take its time to end, but not for ever."""
         peer.gone = True
         self._living.discard(peer.number)
+        self._ending.add(peer.number)
 
     def _tell_all(self, do: str, **fields: Any) -> list[Action]:
         return [Tell(number, do, tuple(fields.items())) for number in sorted(self.living)]

@@ -22,7 +22,7 @@ def command(name: str, options: dict[str, Any]) -> str:
     words = ["pccl", "stress", name]
     for option, value in options.items():
         if value is not None:
-            words += [f"--{option}", f"{value:g}" if isinstance(value, float) else str(value)]
+            words += [f"--{option}", f"{value:.15g}" if isinstance(value, float) else str(value)]
     return shlex.join(words)
 
 

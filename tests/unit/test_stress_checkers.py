@@ -86,6 +86,17 @@ def test_states_that_differ_show(all_of_them: Checkers) -> None:
     ]
 
 
+@pytest.mark.parametrize(("revision", "steps"), [(2, 20), (4, 14)])
+def test_a_state_that_falls_back_shows(all_of_them: Checkers, revision: int, steps: int) -> None:
+    all_of_them.observe(1.0, 0, synced(3, 15))
+    all_of_them.observe(2.0, 1, synced(revision, steps))
+    assert found(all_of_them) == [], "a newcomer has nothing to fall back from"
+    all_of_them.observe(3.0, 0, synced(revision, steps))
+    assert found(all_of_them) == [
+        f"parity: it agreed to revision 3 of step 15, then to revision {revision} of step {steps}"
+    ]
+
+
 def test_losses_need_a_cause(all_of_them: Checkers) -> None:
     lost = {"kind": "lost", "tensor": 0, "why": "rank 1 was lost"}
     trial = Trial(Fault("kill", 0.0, 0.0, 0.0, 0.0), 10.0, (2,), {0, 1}, 3)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ class Paper:
     running: dict[int, bool] = field(default_factory=dict)
     stopped: set[int] = field(default_factory=set)
     paused: bool = False
+    immortal: set[int] = field(default_factory=set)
     log: list[Action] = field(default_factory=list)
 
     def play(self, limit_s: float = 200.0) -> None:
@@ -80,7 +82,8 @@ class Paper:
         for number in trial.victims:
             if trial.fault.traits.replaced:
                 del self.running[number]
-                self.director.ended(self.now_s, number, 0 if trial.fault.kind == "leave" else -9)
+                if number not in self.immortal:
+                    self.director.ended(self.now_s, number, 0 if trial.fault.kind == "leave" else -9)
             else:
                 self.stopped.add(number)
 
@@ -178,6 +181,15 @@ def test_a_peer_that_ends_by_itself_is_a_violation() -> None:
     paper.play(limit_s=3.0)
     made.ended(3.0, min(made.living), -11)
     assert "ended by itself with exit status -11" in violations(made)[0]
+
+
+def test_a_peer_that_was_told_to_leave_has_to_end() -> None:
+    made = director(replace(SCENARIO, faults=(Source("leave"),)))
+    paper = Paper(made, immortal={made.scenario.peers})
+    paper.play()
+    assert made.phase == Phase.OVER
+    assert [violation.checker for violation in made.checkers.violations] == ["progress"]
+    assert re.search(r"nothing happened for \d+ s; ending: peer 4 \(leaving\)", violations(made)[0])
 
 
 def test_a_machine_that_stood_still_makes_times_void() -> None:
