@@ -174,8 +174,11 @@ class _Usage:
 
 @dataclass
 class Leaks:
-    """Compares with the first samples after a warm-up. What is needed to get over a fault may take more for a while."""
+    """Compares with the first samples after a warm-up. What is needed to get over a fault may take more for a while, and
+    memory that was needed once is kept for the next time: some, and a copy of the `work_bytes` that a peer works on.
+    """
 
+    work_bytes: int = 0
     _usage: dict[int, _Usage] = field(default_factory=dict)
 
     def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
@@ -195,7 +198,7 @@ class Leaks:
         for what, grown, limit in (
             ("descriptors", message["fds"] - base, FDS_GROWTH),
             ("threads", message["threads"] - usage.threads, THREADS_GROWTH),
-            ("bytes of memory", message["rss_bytes"] - usage.rss_bytes, RSS_GROWTH),
+            ("bytes of memory", message["rss_bytes"] - usage.rss_bytes, RSS_GROWTH + self.work_bytes),
         ):
             if grown <= limit:
                 usage.over_s.pop(what, None)
@@ -221,9 +224,9 @@ class Spin:
 
 
 class Checkers:
-    """All of them."""
+    """All of them. `work_bytes` is the size of all tensors and the state together."""
 
-    def __init__(self, heartbeat_s: float) -> None:
+    def __init__(self, heartbeat_s: float, work_bytes: int = 0) -> None:
         self.innocence = Innocence(grace_s=2 * heartbeat_s)
         self._exactness = Exactness()
         self._checkers: dict[str, Checker] = {
@@ -231,7 +234,7 @@ class Checkers:
             "agreement": Agreement(),
             "parity": Parity(),
             "innocence": self.innocence,
-            "leaks": Leaks(),
+            "leaks": Leaks(work_bytes),
             "spin": Spin(),
         }
         self.violations: list[Violation] = []

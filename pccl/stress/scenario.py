@@ -62,6 +62,11 @@ class Work:
     pause_ms: float = 0.0
     connections: int = 4
 
+    @property
+    def bytes(self) -> int:
+        """Of all tensors and the state together."""
+        return sum(self.tensors) + self.state
+
 
 @dataclass(frozen=True)
 class Scenario:

@@ -74,7 +74,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._offsets_ns: dict[str, int] = {}
         self._shown_s = 0.0
-        self._checkers = Checkers(scenario.heartbeat_s * settings.patience)
+        self._checkers = Checkers(scenario.heartbeat_s * settings.patience, scenario.work.bytes)
         self._timeline = Timeline()
 
     def run(self) -> Outcome:

@@ -154,6 +154,18 @@ def test_growth_that_stays_is_a_leak(all_of_them: Checkers, growth: dict[str, in
     assert text in found(all_of_them)[0]
 
 
+def test_a_copy_of_what_is_worked_on_is_no_leak() -> None:
+    made = Checkers(heartbeat_s=5.0, work_bytes=50 << 20)
+    for count in range(60):
+        made.observe(float(count), 0, synced(count, count))
+    for count in range(60, 100):
+        made.observe(float(count), 0, synced(count, count, rss_bytes=(100 + 24 + 50) << 20))
+    assert found(made) == []
+    for count in range(100, 140):
+        made.observe(float(count), 0, synced(count, count, rss_bytes=(100 + 24 + 51) << 20))
+    assert len(found(made)) == 1
+
+
 def test_waiting_must_not_take_a_processor(all_of_them: Checkers) -> None:
     all_of_them.observe(1.0, 0, step([0, 1, 2], 1, end_ns=5 * 10**9, cpu_ns=10**9))
     all_of_them.observe(1.0, 0, {"kind": "idle", "wall_s": 2.0, "cpu_s": 0.05})
