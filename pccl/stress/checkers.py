@@ -174,8 +174,8 @@ class _Usage:
 
 @dataclass
 class Leaks:
-    """Compares with the first samples after a warm-up. What is needed to get over a fault may take more for a while, and
-    memory that was needed once is kept for the next time: some, and a copy of the `work_bytes` that a peer works on.
+    """Compares with the first samples after a warm-up. What is needed to get over a fault may take more for a while.
+    Memory that was needed once is kept for the next time: some, and a copy of the `work_bytes` that a peer works on.
     """
 
     work_bytes: int = 0
