@@ -32,6 +32,9 @@ FUNCTION_LINES = 70
 FILE_LINES = 700
 LINE_CHARACTERS = 120
 
+# Files of the reader's, in documents.
+INVENTED_FILES = ("mine.toml", "out.json", "out.png")
+
 # Sources that a test of another name covers, by path or by the beginning of paths; more than one may fit.
 COVERED_BY = {
     "csrc/base/status.c": "tests/unit/test_errors.py",
@@ -177,6 +180,34 @@ def documents_name_real_tests(tree: Tree) -> Iterator[str]:
                     yield f"{path}:{number}: {name}: there is no such test"
 
 
+def documents_name_real_files(tree: Tree) -> Iterator[str]:
+    """`name.c` in a document, or a path with a folder, is a file of the project."""
+    names = {path.rpartition("/")[2] for path in tree.files}
+    for path, lines in tree.matching(".md"):
+        for number, line in enumerate(lines, 1):
+            for name in re.findall(r"`([\w./-]+\.(?:py|c|h|md|toml|txt))`", line):
+                known = name in names if "/" not in name else any(known.endswith(name) for known in tree.files)
+                if not known and name not in INVENTED_FILES:
+                    yield f"{path}:{number}: {name}: there is no such file"
+
+
+def versions_agree(tree: Tree) -> Iterator[str]:
+    """pyproject.toml, the package and the C header tell one version."""
+    declared = _value(tree, "pyproject.toml", r'version = "(.+)"')
+    if _value(tree, "pccl/__init__.py", r'__version__ = "(.+)"') != declared:
+        yield f"pccl/__init__.py:1: its version is not {declared}"
+    for part, number in zip(("MAJOR", "MINOR"), declared.split("."), strict=False):
+        if _value(tree, "csrc/pccl.h", rf"#define PCCL_VERSION_{part} (\d+)") != number:
+            yield f"csrc/pccl.h:1: its version is not {declared}"
+
+
+def source_archives_are_whole(tree: Tree) -> Iterator[str]:
+    """What the source archive leaves out is named from the root: `build*` would also mean bindings/cffi/build.py."""
+    for pattern in re.findall(r'"(.+?)"', _value(tree, "pyproject.toml", r"sdist\.exclude = \[(.+)\]")):
+        if not pattern.startswith("/"):
+            yield f"pyproject.toml:1: sdist.exclude: {pattern} fits at any depth"
+
+
 CHECKS: tuple[Callable[[Tree], Iterator[str]], ...] = (
     protocol_is_pure,
     tests_do_not_sleep,
@@ -188,7 +219,16 @@ CHECKS: tuple[Callable[[Tree], Iterator[str]], ...] = (
     functions_fit_a_screen,
     sources_have_tests,
     documents_name_real_tests,
+    documents_name_real_files,
+    versions_agree,
+    source_archives_are_whole,
 )
+
+
+def _value(tree: Tree, path: str, pattern: str) -> str:
+    """What the pattern's group fits in the first line that it fits, else an empty text."""
+    found = (re.match(pattern, line) for line in tree.files.get(path, ()))
+    return next((match.group(1) for match in found if match), "")
 
 
 def _found(path: str, lines: list[str], pattern: re.Pattern[str], what: str) -> Iterator[str]:

@@ -23,6 +23,9 @@ FAULTS = {
     tidy.functions_fit_a_screen: ("csrc/base/x.c", "int x(void)\n{\n" + "    x();\n" * 70 + "}"),
     tidy.sources_have_tests: ("csrc/base/x.c", "int x;"),
     tidy.documents_name_real_tests: ("docs/x.md", "| a fault | `test_of_nothing` |"),
+    tidy.documents_name_real_files: ("docs/x.md", "as `csrc/base/nothing.c` says"),
+    tidy.versions_agree: ("pccl/__init__.py", '__version__ = "0.2.0"'),
+    tidy.source_archives_are_whole: ("pyproject.toml", 'sdist.exclude = ["/x", "build*"]'),
 }
 
 
@@ -40,7 +43,7 @@ def test_each_check_finds_its_fault(
     monkeypatch.setattr(tidy, "COVERED_BY", {})
     name, text = FAULTS[check]
     path = tmp_path / name
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for folder in tidy.FOLDERS:
         (tmp_path / folder).mkdir(exist_ok=True)
     path.write_text(text)
