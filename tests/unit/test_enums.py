@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pccl import Attribute, DataType, InvalidArgument
+from pccl import Algorithm, Attribute, Collective, DataType, InvalidArgument, ReduceOp
+from pccl._cffi import ffi, lib
 
 
 def test_types_go_to_numpy_and_back() -> None:
@@ -26,6 +27,17 @@ def test_types_go_to_torch_and_back() -> None:
         assert DataType.from_torch_dtype(kind.to_torch_dtype()) is kind
     with pytest.raises(InvalidArgument, match="complex64"):
         DataType.from_torch_dtype(torch.complex64)
+
+
+def test_lists_are_those_of_the_library() -> None:
+    for mirror, count, name_of in (
+        (Algorithm, lib.PCCL_ALGORITHM_COUNT, lib.pccl_algorithm_name),
+        (Collective, lib.PCCL_COLLECTIVE_COUNT, lib.pccl_collective_name),
+        (DataType, lib.PCCL_DTYPE_COUNT, lib.pccl_dtype_name),
+        (ReduceOp, lib.PCCL_REDUCE_OP_COUNT, lib.pccl_reduce_op_name),
+    ):
+        names = [ffi.string(name_of(number)).decode().upper() for number in range(count)]
+        assert [(int(member), member.name) for member in mirror] == list(enumerate(names))
 
 
 def test_second_names() -> None:
