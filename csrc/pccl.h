@@ -54,7 +54,8 @@ enum { PCCL_MESSAGE_BYTES = 1024 };
 typedef struct pccl_error {
     pccl_status status;
     int system_errno; /* 0 where none belongs to it */
-    uint64_t epoch;   /* of an operation that a change of epoch failed: the epoch that ended; else 0 */
+    uint64_t epoch;   /* of a failure that calls stand behind (pccl_release_tag): the newest epoch whose end it may be
+                         due to; else 0 */
     char message[PCCL_MESSAGE_BYTES];
 } pccl_error;
 
@@ -347,9 +348,9 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
 
 /* When a change of epoch ends an operation, later calls of its tag (deferred ones: of any tag, and the commit) end with
  * PEER_LOST too, until the caller has seen such a failure: from pccl_wait, pccl_run, or by giving the handle back. Else
- * a call that was made in ignorance would take the number of a retry. For callers that fetch outcomes in the background
- * (PCCL_HOLD_TAG) this function says that the user has seen a failure of `tag` that has `epoch` in its error. What
- * later epochs have failed since is not seen by that. */
+ * a call that was made in ignorance would take the number of a retry. The same when a call found no memory to begin.
+ * For callers that fetch outcomes in the background (PCCL_HOLD_TAG) this function says that the user has seen a failure
+ * of `tag` that has `epoch` in its error. What later epochs have failed since is not seen by that. */
 void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch);
 
 /* What it is, how long it has run and whom it waits for, as text; for errors of waits that ran out of time. */

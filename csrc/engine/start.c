@@ -165,16 +165,22 @@ static bool still_fits(const struct pccl__core *core, const struct pccl_operatio
     return !blocks && check_buffers(&op->call, group->size, group->rank, NULL) == PCCL_OK;
 }
 
-static void lost_behind(const struct pccl__core *core, struct pccl_operation *op, uint64_t epoch) {
+static bool lost_behind_unseen(struct pccl__core *core, struct pccl_operation *op) {
+    uint64_t epoch;
+    if (!pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op), &epoch)) return false;
     pccl__operation_lost(op, epoch, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
                          core->cause_text);
+    return true;
 }
+
+/* What fails before it has a number is lost with the epoch before at the latest: who looks at it knows nothing yet of
+ * what the end of this one will fail. */
+static uint64_t past_epoch(const struct pccl__core *core) { return core->group.epoch - 1; }
 
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     bool fits = still_fits(core, op);
-    uint64_t unseen = pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op));
     op->info = (pccl_info){.epoch = group->epoch, .world_size = group->size, .rank = group->rank};
     if (group->size < core->options.min_world_size) {
         /* The step ends here too, or who is alone could never ask for others: joint calls want it settled. */
@@ -183,18 +189,19 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
         pccl__operation_lost(
-            op, group->epoch, PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
+            op, past_epoch(core), PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
     } else if (!fits) {
         pccl__operation_lost(
-            op, group->epoch, PCCL_PEER_LOST,
+            op, past_epoch(core), PCCL_PEER_LOST,
             "the group changed to %u members before it began: call again with buffers for rank %u of those",
             group->size, group->rank);
-    } else if (unseen) {
-        lost_behind(core, op, unseen);
+    } else if (lost_behind_unseen(core, op)) {
+        return true;
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
-        pccl__operation_lost(op, group->epoch, PCCL_PEER_LOST, "the step must be repeated: %.400s", core->cause_text);
+        pccl__operation_lost(op, past_epoch(core), PCCL_PEER_LOST, "the step must be repeated: %.400s",
+                             core->cause_text);
     } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {
         core->deferred.open = false;
         pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);
@@ -225,11 +232,12 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     if (refused(core, op)) return;
     pccl_status status = prepare(core, op);
+    if (status == PCCL_INVALID) {
+        pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
+        return;
+    }
     if (status != PCCL_OK) {
-        pccl__operation_end(op, status,
-                            status == PCCL_INVALID ? "more than %d distinct tags in one epoch: reuse tags"
-                                                   : "no memory to start (tag limit %d)",
-                            PCCL__TAGS_MAX);
+        pccl__operation_lost(op, past_epoch(core), status, "no memory to start");
         return;
     }
     op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};
@@ -283,11 +291,8 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
         return PCCL_OK;
     }
     op->started_ns = op->progressed_ns = now_ns;
-    uint64_t unseen = pccl__unseen_blocks(&core->unseen, call->tag, pccl__is_stepwise(op));
-    if (unseen) { /* now: the failure may have been looked at when the next epoch begins */
-        lost_behind(core, op, unseen);
-        return PCCL_OK;
-    }
+    /* Now: the failure may have been looked at when the next epoch begins. */
+    if (lost_behind_unseen(core, op)) return PCCL_OK;
     op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
     list_push_back(&core->queued, &op->link);
     pccl__core_watch(op);

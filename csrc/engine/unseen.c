@@ -52,12 +52,16 @@ void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise, 
     list_push_back(&unseen->failures, &failure->link);
 }
 
-uint64_t pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise) {
-    uint64_t newest = 0;
-    for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
-        if (failure_at(node)->tag == tag || (stepwise && failure_at(node)->stepwise))
-            newest = max_u64(newest, failure_at(node)->epoch);
-    return newest;
+bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise, uint64_t *epoch) {
+    bool blocks = false;
+    *epoch = 0;
+    for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next) {
+        const struct failure *failure = failure_at(node);
+        if (failure->tag != tag && !(stepwise && failure->stepwise)) continue;
+        blocks = true;
+        *epoch = max_u64(*epoch, failure->epoch);
+    }
+    return blocks;
 }
 
 static void forget(struct pccl__unseen *unseen, uint64_t tag, bool steps, uint64_t epoch) {

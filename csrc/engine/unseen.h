@@ -28,8 +28,8 @@ void pccl__unseen_init(struct pccl__unseen *unseen);
 bool pccl__unseen_reserve(struct pccl__unseen *unseen, uint32_t count);
 /* The end of `epoch` failed an operation. Uses one note that was reserved, unless the tag has one already. */
 void pccl__unseen_add(struct pccl__unseen *unseen, uint64_t tag, bool stepwise, uint64_t epoch);
-/* The newest epoch whose end failed what a call of `tag` stands behind, 0 for none: then it may run. */
-uint64_t pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise);
+/* Does a call of `tag` stand behind a failure? Then `*epoch` is that of the newest one. Else it may run. */
+bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool stepwise, uint64_t *epoch);
 /* The caller has seen a failure of `tag` and `epoch`, or of an older one: it may call again; if that was part of a
  * step, so may all of the step. Newer failures go on blocking. */
 void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag, uint64_t epoch);

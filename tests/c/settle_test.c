@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "shared_cores.h"
+#include "shared_memory.h"
 
 static int32_t data[CORES_MAX][8];
 
@@ -130,6 +131,59 @@ static void test_unseen_failure_in_a_stopped_epoch(void) {
     cores_free(&c);
 }
 
+/* A call that is refused when it is made fails by the epoch before, not by the end of the one that it was made in: to
+ * have looked at it says nothing of what that end fails later. */
+static void test_unseen_failure_behind_a_refusal(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    pccl_call stale = sum_of(1);
+    stale.expected_epoch = 1;
+    pccl_operation *refused = cores_start(&c, 1, stale), *behind = cores_start(&c, 1, sum_of(1));
+    EXPECT(refused->ended && refused->status == PCCL_PEER_LOST, "%s", refused->text);
+    EXPECT(behind->ended && strstr(behind->text, "not looked at"), "%s", behind->text);
+    pccl__core_handle_free(refused); /* seen */
+    pccl_operation *again = cores_start(&c, 1, sum_of(1));
+    EXPECT(!again->ended, "%s", again->text);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+    EXPECT(again->ended, "%s", again->text);
+    pccl__core_handle_free(behind); /* seen, and nothing newer */
+    pccl_operation *behind_again = cores_start(&c, 1, sum_of(1));
+    EXPECT(behind_again->ended && strstr(behind_again->text, "not looked at"), "%s", behind_again->text);
+    pccl__core_handle_free(again);
+    pccl__core_handle_free(behind_again);
+    cores_free(&c);
+}
+
+/* A call that finds no memory has no number, so the call behind it must not take that. */
+static void test_no_memory_to_start(void) {
+    if (!memory_supported()) return;
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_call call = sum_of(1);
+    call.flags = PCCL_NOTIFY;
+    uint64_t refused = 0;
+    pccl_operation *hungry = NULL, *meets, *behind;
+    for (uint64_t nth = 1; !hungry; nth++) { /* its first allocations give up the call as a whole */
+        uint64_t before = memory_refused();
+        memory_refuse(nth, 1);
+        if (pccl__core_start(c.core[1], &call, c.now_ns, &hungry, NULL) != PCCL_OK) hungry = NULL;
+        memory_refuse(0, 0);
+        refused += memory_refused() - before;
+    }
+    EXPECT(refused > 0 && hungry->ended && hungry->status == PCCL_NO_MEMORY, "%s", hungry->text);
+    behind = cores_start(&c, 1, sum_of(1));
+    EXPECT(behind->ended && strstr(behind->text, "not looked at"), "%s", behind->text);
+    pccl__core_handle_free(hungry);
+    pccl__core_handle_free(behind);
+    meets = cores_start(&c, 0, sum_of(0));
+    hungry = cores_start(&c, 1, call);
+    cores_run(&c, 1000);
+    expect_end(meets, PCCL_OK, "the first call");
+    expect_end(hungry, PCCL_OK, "its repetition");
+    cores_free(&c);
+}
+
 /* ---------------------------------------------------------------- several failures at once */
 
 /* The first loss stops the epoch; the master must still hear of the second one, or it waits for a report of the dead.
@@ -222,6 +276,8 @@ int main(void) {
     test_unseen_failure();
     test_unseen_failure_of_a_retry();
     test_unseen_failure_in_a_stopped_epoch();
+    test_unseen_failure_behind_a_refusal();
+    test_no_memory_to_start();
     test_second_loss_is_told();
     test_failed_install();
     test_failed_replacement();

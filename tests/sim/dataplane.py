@@ -168,7 +168,7 @@ class Engine:
             self._lose(operation, Status.PEER_LOST, max(behind))
         elif operation.stepwise and self._step_broken:
             self._step_broken = self._step_open = False
-            self._lose(operation, Status.PEER_LOST, self.epoch)
+            self._lose(operation, Status.PEER_LOST, self.epoch - 1)  # the end of this one is another failure
         else:
             return False
         return True
