@@ -104,6 +104,7 @@ class MasterProtocol:
         self._tick_ms = max(1, self._limits.heartbeat_limit_ms // TICKS_PER_LIMIT)
         self._last_tick = 0
         self._cut_off = False
+        self._excused_until = 0
         self._sweep_at: int | None = None
         self._sweep_since = 0
         self._handlers: dict[type, Callable[[Peer, Any, int], None]] = {
@@ -153,6 +154,7 @@ class MasterProtocol:
         return self._settle(now)
 
     def received(self, peer: PeerId, message: Message, now: int) -> list[MasterOutput]:
+        self._look_at_clock(now)
         entry = self._roster.peers.get(peer)
         if isinstance(message, Hello):
             self._hello(peer, entry, message, now)
@@ -191,13 +193,14 @@ class MasterProtocol:
 
     def disconnected(self, peer: PeerId, now: int) -> list[MasterOutput]:
         """A Send to `peer` failed: the router cannot reach it, or its queue is full."""
+        self._look_at_clock(now)
         entry = self._roster.peers.get(peer)
         if entry is None or not entry.known:
             return []
         entry.known = False
         self._joint.unreachable(peer)
         accusations = self._suspicions.accusations(peer)
-        if accusations:
+        if accusations and now >= self._excused_until:
             self._lose(entry, Event.LOST, f"was lost: {accusations[0].text}", now)
         return self._settle(now)
 
@@ -210,6 +213,7 @@ class MasterProtocol:
         return []
 
     def timed_out(self, now: int) -> list[MasterOutput]:
+        self._look_at_clock(now)
         if now >= self._last_tick + self._tick_ms:
             self._tick(now)
         if self._sweep_at is not None and now >= self._sweep_at:
@@ -415,7 +419,7 @@ class MasterProtocol:
         if not self._suspicions.accuse(suspect, accusation, nonce, now):
             return
         self._roster.notify(Event.SUSPECTED, f"{entry.name}: {text}", suspect, message.epoch)
-        if entry.known or entry.returning:
+        if entry.known or entry.returning or now < self._excused_until:
             self._roster.send(suspect, Probe(nonce))
         else:
             self._lose(entry, Event.LOST, f"was lost: {text}", now)
@@ -526,12 +530,7 @@ class MasterProtocol:
 
     def _tick(self, now: int) -> None:
         """Looks for silent peers and missing reports, TICKS_PER_LIMIT times per heartbeat limit."""
-        slept = now - self._last_tick - self._tick_ms
         self._last_tick = now
-        if slept > self._limits.heartbeat_ms:
-            # It was the master that was stopped: what the peers sent meanwhile has still to be read.
-            self._forgive(now)
-            return
         cut_off, limit = self._is_cut_off(now), self._limits.heartbeat_limit_ms
         for entry in [it for it in self._roster.peers.values() if now - it.heard >= limit]:
             if entry.phase is not Phase.ACCEPTED:
@@ -545,6 +544,13 @@ class MasterProtocol:
                     text = f"was expelled: it did not report its operations within {self._limits.report_limit_ms} ms"
                     self._lose(self._roster.peers[peer], Event.EXPELLED, text, now)
 
+    def _look_at_clock(self, now: int) -> None:
+        """Before any event: a tick that is long overdue shows that it was the master that was stopped. What the peers
+        sent meanwhile has still to be read."""
+        if now - self._last_tick - self._tick_ms > self._limits.heartbeat_ms:
+            self._last_tick = now
+            self._forgive(now)
+
     def _is_cut_off(self, now: int) -> bool:
         """Whether nobody is heard, which says nothing about anybody: it is the master that is alone. Once the first is
         heard again, the others get as long as ever."""
@@ -555,7 +561,9 @@ class MasterProtocol:
         return self._cut_off
 
     def _forgive(self, now: int) -> None:
-        """All silence so far is nobody's fault but the master's."""
+        """All silence so far is nobody's fault but the master's. Nor is it a peer's fault if it is out of reach for a
+        while: who heard nothing of the master has given its connection up, and dials afresh."""
+        self._excused_until = now + self._limits.heartbeat_limit_ms
         for entry in self._roster.peers.values():
             entry.heard = now
         for group in self._roster.groups.values():

@@ -377,6 +377,14 @@ class HearsayLinks(MasterProtocol):
         super()._accuse(accuser, group, message, suspect, now)
 
 
+class BlamesPeersForItsSleep(MasterProtocol):
+    """Takes suspects for lost that gave their connection up while it was stopped itself."""
+
+    def _forgive(self, now: int) -> None:
+        super()._forgive(now)
+        self._excused_until = 0
+
+
 class AnySecret(MasterProtocol):
     """Does not look at the session secret of a Hello."""
 
@@ -459,6 +467,7 @@ MUTANTS: dict[str, Mutant] = {
         for master in (LateWithdrawal, KeptVote)
     },
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
+    "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
     "EarlySwap": Mutant(Kinds(sync=EarlySwap), ("join_storm", "drift")),

@@ -216,7 +216,6 @@ class SimPeer(Node):
     def _redial(self) -> None:
         """Gives the connection up, with what waits for it. The core is told when a fresh one stands."""
         self._queued.clear()
-        self.world.faults.excuse(self)
         if self.control is not None:
             self.control.noticed = True
             self.world.break_control(self)

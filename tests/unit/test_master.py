@@ -396,6 +396,35 @@ def test_a_master_that_was_stopped_itself_expels_nobody() -> None:
     assert _members(bench, "a") == "ab"
 
 
+def test_who_hung_up_while_the_master_was_stopped_is_not_lost_by_a_suspicion() -> None:
+    """What was queued meanwhile comes before the clock is looked at, and before the suspect has dialled afresh."""
+    bench = Bench()
+    bench.together("a", "b")
+    bench.now += 60_000
+    bench.peer("b").reachable = False
+    bench.frozen("a", "b")
+    bench.run()
+    bench.wait(1_000, beat=False)
+    assert bench.master is not None
+    assert "probing peer 62626262" in bench.master.explain()
+    bench.reconnect("b")
+    bench.wait(1_000)
+    assert _members(bench, "a") == _members(bench, "b") == "ab"
+    assert bench.peer("b").core.epoch == 3
+
+
+def test_who_does_not_dial_a_master_that_was_stopped_is_lost_after_the_heartbeat_limit() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.now += 60_000
+    bench.kill("b")
+    bench.frozen("a", "b")
+    bench.wait(bench.limits.heartbeat_limit_ms - 500)
+    assert _members(bench, "a") == "ab"
+    bench.wait(1_000)
+    assert _members(bench, "a") == "a"
+
+
 def test_a_member_that_never_reports_has_to_go() -> None:
     bench = Bench(Limits(report_limit_ms=6_000))
     bench.together("a", "b", "c")
