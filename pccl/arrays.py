@@ -26,7 +26,8 @@ _TORCH: dict[Any, int] = {}
 
 
 class Borrowed(NamedTuple):
-    """An array's memory; `pointer` and `owner` keep it alive and in place together."""
+    """An array's memory; `pointer` and `owner` together keep it alive and in place, whatever becomes of the array
+    (unless it is told to free its memory: `resize_`, `resize(refcheck=False)`)."""
 
     pointer: Pointer
     dtype: int
@@ -102,9 +103,9 @@ def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
     if not tensor.is_contiguous():
         raise InvalidArgument(f"{name} is not contiguous; pass tensor.contiguous()")
     try:
-        address, elements = tensor.data_ptr(), tensor.numel()
+        address, elements, storage = tensor.data_ptr(), tensor.numel(), tensor.untyped_storage()
     except RuntimeError as failure:
         raise InvalidArgument(f"{name} has no memory of its own: {failure}") from None
     if elements > 0 and address == 0:
         raise InvalidArgument(f"{name} has no memory: its storage was freed, or it is a fake tensor")
-    return Borrowed(_native.pointer(address), dtype, elements, tensor)
+    return Borrowed(_native.pointer(address), dtype, elements, storage)  # which a tensor may part with: set_(), .data

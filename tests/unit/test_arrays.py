@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -101,7 +103,7 @@ def test_torch_tensors() -> None:
         tensor = torch.zeros((3, 4), dtype=getattr(torch, dtype))
         borrowed = arrays.borrow(tensor, True, "send")
         assert borrowed.dtype == DataType[dtype.upper()]
-        assert (borrowed.elements, borrowed.owner) == (12, tensor) or borrowed.owner is tensor
+        assert borrowed.elements == 12
         assert address(borrowed) == tensor.data_ptr()
         assert arrays.dtype_of(tensor) == DataType[dtype.upper()]
     parameter = torch.nn.Parameter(torch.ones(3))
@@ -125,3 +127,21 @@ def test_dtype_of_what_is_no_array() -> None:
     with pytest.raises(InvalidArgument, match="bool"):
         arrays.dtype_of(np.ones(3, bool))
     assert pointer(4096) is not None
+
+
+def test_memory_outlives_a_tensor_that_parts_with_it() -> None:
+    torch = pytest.importorskip("torch")
+    for part in (lambda tensor: tensor.set_(torch.zeros(1)), lambda tensor: setattr(tensor, "data", torch.zeros(1))):
+        array = np.ones(5, np.float32)
+        alive = weakref.ref(array)
+        tensor = torch.from_numpy(array)
+        del array
+        borrowed = arrays.borrow(tensor, True, "send")
+        part(tensor)
+        del tensor
+        gc.collect()
+        assert alive() is not None
+        assert (alive() == 1).all()
+        del borrowed
+        gc.collect()
+        assert alive() is None
