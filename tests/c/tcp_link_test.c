@@ -100,25 +100,32 @@ static void test_last_stripe(void) {
     pair_free(&pair);
 }
 
-/* Garbage within a stripe's stream: that stripe is given up, what it carried comes on the others. */
-static void test_damaged_header(void) {
+/* `bytes` of garbage within a stripe's stream, towards its dialler or away from it: that stripe is given up, what it
+ * carried comes on the others. The connection that takes its place knows nothing of the garbage. Less than a header is
+ * never looked at: then the connection ends behind it. */
+static void test_damaged_header(bool to_dialler, size_t bytes) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 3};
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
     pair_new(&pair, &driver, 2, true);
     pair_settle(&pair);
     await_stripes(&pair, 3);
-    struct tcp_stripe *stripe = tcp_end(&pair, 0)->stripes[1];
-    EXPECT(list_empty(&stripe->writing));
+    struct tcp_channel *from = tcp_end(&pair, tcp_end(&pair, 0)->dialler == to_dialler);
+    struct tcp_stripe *stripe = from->stripes[1];
+    EXPECT(list_empty(&stripe->writing) && from->dialler != to_dialler);
     uint32_t generation = stripe->generation;
     char junk[200];
     memset(junk, 'x', sizeof junk);
-    EXPECT(send(stripe->fd, junk, sizeof junk, MSG_NOSIGNAL) == sizeof junk);
+    EXPECT(send(stripe->fd, junk, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
+    if (bytes < TCP_HEADER_BYTES) EXPECT(pccl__tcp_test_break_stripe(&from->base, 1));
     post_traffic(&pair, 0, 10);
     pair_await_all(&pair);
     while (stripe->generation == generation) EXPECT(pair_step(&pair));
     await_stripes(&pair, 3);
-    expect_notices_in_order(&pair, 10);
+    post_traffic(&pair, 10, 10);
+    pair_settle(&pair);
+    expect_notices_in_order(&pair, 20);
+    EXPECT(stripe->generation == generation + 1 && from->up_count == 3, "lost again");
     pair_free(&pair);
 }
 
@@ -485,7 +492,10 @@ static void test_killed_process(void) {
 int main(void) {
     for (uint64_t seed = 1; seed <= 5; seed++) test_broken_stripes(seed);
     test_last_stripe();
-    test_damaged_header();
+    for (int to_dialler = 0; to_dialler < 2; to_dialler++) {
+        test_damaged_header(to_dialler, 200);
+        test_damaged_header(to_dialler, 50);
+    }
     test_damaged_payload();
     for (uint64_t seed = 1; seed <= 30; seed++) test_dialling(seed % 2, -1, seed);
     for (int swapped = 0; swapped < 2; swapped++)
