@@ -113,7 +113,7 @@ static pccl_status post_send(struct pccl__channel *base, struct pccl__transfer *
     case PCCL__WAY_EAGER:
         frame->header.flags = TCP_FLAG_EAGER;
         frame->header.payload_bytes = transfer->bytes;
-        if (transfer->bytes) memcpy(frame->own, transfer->data, transfer->bytes);
+        if (transfer->bytes) memcpy(pccl__tcp_frame_own(frame), transfer->data, transfer->bytes);
         list_push_back(&channel->eager, &frame->link);
         transfer->moved = transfer->acknowledged = transfer->bytes;
         pccl__tcp_complete(channel, transfer, PCCL_OK);
@@ -179,7 +179,7 @@ static pccl_status post_notice(struct pccl__channel *base, uint32_t kind, const 
     if (stamp) frame->header.stamp = *stamp;
     frame->header.argument = kind;
     frame->header.payload_bytes = bytes;
-    if (bytes) memcpy(frame->own, data, bytes);
+    if (bytes) memcpy(pccl__tcp_frame_own(frame), data, bytes);
     pccl__tcp_queue_control(channel, frame);
     channel->wanted = true;
     return PCCL_OK;

@@ -19,9 +19,10 @@ struct tcp_frame {
     uint8_t *copy; /* malloc'd: what a cancelled transfer's frame goes on sending; else NULL */
     bool forsaken; /* its transfer was cancelled: not worth resending */
     uint8_t size_class;
-    uint8_t wire[TCP_HEADER_BYTES];
-    uint8_t own[];
+    uint8_t wire[]; /* the header, encoded: TCP_HEADER_BYTES; then bytes of its own */
 };
+
+static inline uint8_t *pccl__tcp_frame_own(struct tcp_frame *frame) { return frame->wire + TCP_HEADER_BYTES; }
 
 enum { TCP_FRAME_CLASSES = 5 };
 

@@ -88,6 +88,7 @@ static bool stripe_adopt(struct tcp_stripe *stripe, int fd, enum tcp_stripe_stat
     stripe->since_ns = clock_now_ns();
     stripe->wants_out = events & PCCL__POLL_OUT;
     stripe->greeting_bytes = 0;
+    stripe->begin = stripe->end = 0; /* the connection before may have ended in the middle of a frame */
     return true;
 }
 
@@ -285,7 +286,6 @@ enum tcp_answer_code pccl__tcp_link_accept(struct tcp_channel *channel, const st
     if (!stripe_adopt(stripe, fd, TCP_STRIPE_ACCEPTED, PCCL__POLL_IN)) return TCP_ANSWER_BUSY;
     stripe->generation = hello->generation;
     stripe->caller_instance = hello->from_instance;
-    stripe->begin = stripe->end = 0;
     stripe->received = 0;
     uint8_t wire[TCP_ANSWER_BYTES];
     struct tcp_answer answer = {.version = TCP_WIRE_VERSION, .code = TCP_ANSWER_OK, .instance = channel->instance};

@@ -42,7 +42,7 @@ static int gather(struct tcp_stripe *stripe, struct iovec parts[2 * WRITE_FRAMES
         }
         struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
         uint32_t payload = frame->header.payload_bytes;
-        bool joined = frame->payload == frame->own;
+        bool joined = frame->payload == pccl__tcp_frame_own(frame);
         uint32_t first = TCP_HEADER_BYTES + (joined ? payload : 0);
         uint32_t second = joined ? 0 : payload;
         uint32_t skip_first = (uint32_t)min_u64(skip, first);
