@@ -223,7 +223,8 @@ class PeerProtocol:
         if self._phase is not Phase.MEMBER:
             return [Reject(call, Status.CLOSED, f"{name}: the communicator is {self._phase.value}")]
         if pending and kind is not VoteKind.ARE_PEERS_PENDING:
-            return [Reject(call, Status.PENDING_OPERATIONS, f"{name}: {pending} operations have not ended")]
+            text = f"{name}: operations of this peer have not ended, or await a commit ({pending}): wait for them first"
+            return [Reject(call, Status.PENDING_OPERATIONS, text)]
         vote = Vote(call, int(kind), body)
         rejection = self._call.open(vote, now)
         if rejection is not None:

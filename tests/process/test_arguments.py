@@ -188,7 +188,8 @@ def test_lists_and_descriptors(comm: pccl.Communicator) -> None:
     for value in (2**64 - 1, *NUMBERS_NOT):
         refused("tag must be", comm.all_reduce_multiple_with_retry, [X, X], tag=value)
     refused("operand_descriptor", comm.all_reduce, X, operand_descriptor=5)
-    refused("datatype", comm.all_reduce, X, operand_descriptor=pccl.ReduceOperandDescriptor("float32"))  # type: ignore[arg-type]
+    untyped: Any = "float32"
+    refused("datatype", comm.all_reduce, X, operand_descriptor=pccl.ReduceOperandDescriptor(untyped))
     refused("quantization_options", comm.all_reduce, X, quantization_options=5)
     wrong = pccl.ReduceOpDescriptor(X, X, 5)
     refused("reduce_descriptor", comm.all_reduce_multiple_with_retry, [wrong])
