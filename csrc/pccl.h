@@ -332,7 +332,8 @@ typedef struct pccl_info {
 
 /* Starts an operation; never waits for others. Errors: INVALID, TOO_FEW_PEERS, NO_MEMORY, CLOSED, and what
  * pccl_engine_halt set. While an epoch is frozen, an operation whose tag has none open waits for the next
- * epoch; one behind an open operation of its tag shares that one's epoch and so is aborted with it. */
+ * epoch; one behind an open operation of its tag shares that one's epoch and so is aborted with it. If no view comes,
+ * either ends with TIMEOUT by its own timeout, and what was called behind it ends with it. */
 pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error);
 
 /* Waits until the operation has ended and gives its outcome; drives the engine meanwhile. timeout_ms < 0

@@ -173,6 +173,9 @@ void pccl__operation_text(const struct pccl_operation *operation, char *text, si
 /* As pccl__operation_end, for failures that the end of `epoch` brings. */
 void pccl__operation_lost(struct pccl_operation *operation, uint64_t epoch, pccl_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* What fails before it has a number is lost with the epoch before at the latest: who looks at it knows nothing yet of
+ * what the end of this one will fail. */
+static inline uint64_t pccl__core_past_epoch(const struct pccl__core *core) { return core->group.epoch - 1; }
 static inline bool pccl__is_stepwise(const struct pccl_operation *operation) {
     return (operation->call.flags & PCCL_DEFERRED) || operation->call.collective == PCCL_COMMIT;
 }

@@ -113,13 +113,24 @@ static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
         fetch_timed_out(core, op);
 }
 
-/* Nothing was sent for it yet and nobody counts on it, so it may end without a verdict. */
-static void time_out_queued(struct pccl_operation *op) {
-    char what[PCCL__DESCRIPTOR_TEXT + 64];
-    pccl__operation_text(op, what, sizeof what);
-    pccl__operation_lost(op, op->core->group.epoch, PCCL_TIMEOUT,
-                         "%s: epoch %llu is stopped, and no view of the next one came for %llu ms", what,
-                         (unsigned long long)op->core->group.epoch, (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+/* Nothing was sent for it yet and nobody counts on it, so it may end without a verdict. What was called behind it ends
+ * as well, or it would be ahead of the retry. */
+static void time_out_queued(struct pccl__core *core, struct pccl_operation *op) {
+    uint64_t epoch = core->group.epoch, tag = op->call.tag;
+    unsigned long long waited_ms = timeout_ns(op) / NS_PER_MS;
+    bool stepwise = pccl__is_stepwise(op);
+    const char *how = "";
+    for (struct list *node = &op->link; node != &core->queued;) {
+        op = LIST_ENTRY(node, struct pccl_operation, link);
+        node = node->next;
+        if (op->call.tag != tag && !(stepwise && pccl__is_stepwise(op))) continue;
+        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        pccl__operation_text(op, what, sizeof what);
+        pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_TIMEOUT,
+                             "%s%s: epoch %llu is stopped, and no view of the next one came for %llu ms", what, how,
+                             (unsigned long long)epoch, waited_ms);
+        how = ", behind one that was called before";
+    }
 }
 
 void pccl__core_describe(struct pccl__core *core, struct pccl_operation *op, uint64_t now_ns, char *text,
@@ -159,7 +170,7 @@ void pccl__core_check_stalls(struct pccl__core *core) {
         if (op->is_fetch)
             check_fetch(core, op);
         else if (op->state == PCCL__QUEUED)
-            time_out_queued(op);
+            time_out_queued(core, op);
         else if (!core->frozen) /* else it ends with its epoch */
             check_collective(core, op, waits);
     }

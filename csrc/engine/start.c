@@ -173,10 +173,6 @@ static bool lost_behind_unseen(struct pccl__core *core, struct pccl_operation *o
     return true;
 }
 
-/* What fails before it has a number is lost with the epoch before at the latest: who looks at it knows nothing yet of
- * what the end of this one will fail. */
-static uint64_t past_epoch(const struct pccl__core *core) { return core->group.epoch - 1; }
-
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
@@ -188,19 +184,20 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
-        pccl__operation_lost(
-            op, past_epoch(core), PCCL_PEER_LOST, "the group changed from epoch %llu to %llu (%u members): call again",
-            (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size);
+        pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST,
+                             "the group changed from epoch %llu to %llu (%u members): call again",
+                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch,
+                             group->size);
     } else if (!fits) {
         pccl__operation_lost(
-            op, past_epoch(core), PCCL_PEER_LOST,
+            op, pccl__core_past_epoch(core), PCCL_PEER_LOST,
             "the group changed to %u members before it began: call again with buffers for rank %u of those",
             group->size, group->rank);
     } else if (lost_behind_unseen(core, op)) {
         return true;
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         core->deferred.broken = core->deferred.open = false;
-        pccl__operation_lost(op, past_epoch(core), PCCL_PEER_LOST, "the step must be repeated: %.400s",
+        pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST, "the step must be repeated: %.400s",
                              core->cause_text);
     } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {
         core->deferred.open = false;
@@ -237,7 +234,7 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
         return;
     }
     if (status != PCCL_OK) {
-        pccl__operation_lost(op, past_epoch(core), status, "no memory to start");
+        pccl__operation_lost(op, pccl__core_past_epoch(core), status, "no memory to start");
         return;
     }
     op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};

@@ -76,7 +76,8 @@ static void test_calls_while_frozen(void) {
     cores_free(&c);
 }
 
-/* No view comes: what waits for it ends by its own timeout, and so does what was called behind that in ignorance. */
+/* No view comes: what waits for it ends by its own timeout, and with it what was called behind it in ignorance. Else
+ * that would be ahead of the retry. */
 static void test_queued_times_out(void) {
     struct cores c;
     cores_make(&c, 2, NULL);
@@ -85,18 +86,28 @@ static void test_queued_times_out(void) {
     pccl_call other = sum(0, 2000), patient = sum(0, 60000);
     other.tag = patient.tag = 5;
     pccl_operation *fated = cores_start(&c, 0, sum(0, 1000)), *queued = cores_start(&c, 0, other);
-    pccl_operation *behind = cores_start(&c, 0, patient);
+    pccl_operation *behind = cores_start(&c, 0, patient), *apart;
+    pccl_call elsewhere = sum(0, 60000);
+    elsewhere.tag = 6;
+    apart = cores_start(&c, 0, elsewhere);
     cores_run(&c, 1500000);
     EXPECT(fated->ended && fated->status == PCCL_TIMEOUT && strstr(fated->text, "1000 ms"), "%s", fated->text);
     EXPECT(!queued->ended, "its timeout is longer");
     cores_run(&c, 1000000);
     EXPECT(queued->ended && queued->status == PCCL_TIMEOUT && strstr(queued->text, "no view"), "%s", queued->text);
-    EXPECT(!open->ended && !behind->ended, "one has begun, and only a verdict ends it; the other has time");
+    EXPECT(behind->ended && behind->status == PCCL_TIMEOUT && strstr(behind->text, "behind"), "%s", behind->text);
+    EXPECT(!open->ended && !apart->ended, "one has begun, and only a verdict ends it; the other has time");
+    pccl__core_handle_free(queued); /* seen */
+    pccl_operation *retry = cores_start(&c, 0, patient);
+    EXPECT(!retry->ended, "%s", retry->text);
     cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
     EXPECT(open->ended && open->status == PCCL_PEER_LOST, "%s", open->text);
-    EXPECT(behind->ended && behind->status == PCCL_PEER_LOST, "it must not take the number of a retry");
-    pccl_operation *all[] = {open, fated, queued, behind};
-    for (int i = 0; i < 4; i++) pccl__core_handle_free(all[i]);
+    patient.input = patient.output = &data[1];
+    pccl_operation *meets = cores_start(&c, 1, patient);
+    cores_run(&c, 1000);
+    EXPECT(meets->ended && meets->status == PCCL_OK && retry->ended && retry->status == PCCL_OK, "they meet");
+    pccl_operation *all[] = {open, fated, behind, apart, retry, meets};
+    for (int i = 0; i < 6; i++) pccl__core_handle_free(all[i]);
     cores_free(&c);
 }
 
