@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pccl
+from pccl import control
 from pccl.fleet import Child, Line
+from tests.process.faults import long
 from tests.process.harness import Run, gather, join
+from tests.process.test_leaks import back_to, counts
 from tests.process.test_threads import at_once
 
 pytestmark = pytest.mark.process
@@ -58,30 +64,53 @@ def test_a_storm_of_sixty_four_is_one_group() -> None:
 
 
 def staying(line: Line, address: str) -> None:
-    """Always reduces with whoever is there, and lets newcomers in."""
+    """Always reduces with whoever is there, and lets newcomers in. Told to "count" steps, says when they are done."""
+    left = 0
     with pccl.Communicator(address, min_world_size=1) as comm:
         comm.connect()
         line.send(kind="up")
-        while line.receive(timeout_s=0) is None:
-            try:
-                if comm.are_peers_pending():
-                    comm.update_topology()
-                comm.all_reduce(np.ones(1000))
-            except (pccl.PeerLost, pccl.CallMismatch):
-                continue
-
-
-def coming_back(line: Line, address: str) -> None:
-    with pccl.Communicator(address) as comm:
-        comm.connect()
-        line.send(kind="in", size=comm.group_world_size)
         while True:
-            try:
-                if comm.are_peers_pending():
-                    comm.update_topology()
-                comm.all_reduce(np.ones(1000))
-            except (pccl.PeerLost, pccl.CallMismatch):
-                continue
+            order = line.receive(timeout_s=0)
+            if order is not None and order["kind"] == "stop":
+                return
+            left = left - 1 if order is None else order["steps"] + 1
+            if left == 0:
+                line.send(kind="counted")
+            step(comm)
+
+
+def step(comm: pccl.Communicator) -> None:
+    try:
+        if comm.are_peers_pending():
+            comm.update_topology()
+        comm.all_reduce(np.ones(1000))
+    except (pccl.PeerLost, pccl.CallMismatch):
+        pass
+
+
+def coming_back(line: Line, address: str, id: str) -> None:
+    """Under an id of its own, or the one that it is given, in which case its former life may still stand in its way."""
+    if id:
+        control.secrets = SimpleNamespace(  # type: ignore[assignment]
+            randbelow=lambda bound: 6,
+            token_bytes=lambda count: id.encode() if count == 15 else secrets.token_bytes(count),
+        )
+    line.send(kind="ready")
+    line.receive()
+    refusals = 0
+    while True:
+        comm = pccl.Communicator(address)
+        try:
+            comm.connect()
+            break
+        except pccl.InvalidArgument as refusal:
+            comm.close()
+            if not id or "is taken" not in str(refusal):
+                raise
+            refusals += 1
+    line.send(kind="in", size=comm.group_world_size, refusals=refusals)
+    while True:
+        step(comm)
 
 
 def busying(line: Line, address: str) -> None:
@@ -96,19 +125,31 @@ def busying(line: Line, address: str) -> None:
             continue
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_a_killed_peer_is_in_again_when_it_is_back(tmp_path: Path, busy: bool) -> None:
-    """B45: killed while it reduces, started afresh at once, again and again, also while the master has much to do."""
+@pytest.mark.parametrize("id", ["", "fifteen bytes x"])
+@pytest.mark.parametrize(("repeats", "busy"), [(4, False), (4, True), *long((50, False), (50, True))])
+@pytest.mark.timeout(900)
+def test_a_killed_peer_is_in_again_when_it_is_back(tmp_path: Path, repeats: int, busy: bool, id: str) -> None:
+    """B45: killed while it reduces, there again at once or a little later, again and again, also while the master has
+    much to do, and also under the id that it had."""
+    chance = random.Random(repeats)
     with Run(tmp_path) as run:
         first = run.peer(staying)
         run.expect(first, "up")
         others: list[Child] = [run.peer(busying) for _ in range(2)] if busy else []
         for other in others:
             run.expect(other, "up")
-        for _ in range(8):
-            peer = run.peer(coming_back)
+        before = None
+        for _ in range(repeats):
+            peer = run.peer(coming_back, id)
+            run.expect(peer, "ready")
+            if before is not None:
+                before.kill()
+                if steps := chance.randrange(300) * chance.randrange(2):
+                    first.tell(kind="count", steps=steps)
+                    run.expect(first, "counted")
+            peer.tell(kind="go")
             assert run.expect(peer, "in")["size"] >= 2
-            peer.kill()
+            before = peer
         for child in (first, *others):
             child.tell(kind="stop")
         assert [run.ended(child) for child in (first, *others)] == [0] * (1 + len(others))
@@ -132,13 +173,16 @@ def lives(line: Line, address: str, count: str, slow: str) -> None:
         elif life % 2:
             comm.barrier(tag=2)
         comm.close()
-    line.send(kind="lived")
+        if life == 1:  # one that ended well, one that was aborted
+            before = counts()
+    line.send(kind="lived", left=not back_to(before) and [before, counts()])
 
 
 def test_a_process_may_join_and_leave_a_hundred_times(tmp_path: Path) -> None:
-    """B63: without a pause, at the same address, after aborts too, and with one peer slower than the other."""
+    """B63: without a pause, at the same address, after aborts too, and with one peer slower than the other. Descriptors
+    and threads are as many at the end as after two lives."""
     with Run(tmp_path) as run:
         pair = [run.peer(lives, "100", slow) for slow in ("yes", "no")]
         for peer in pair:
-            run.expect(peer, "lived")
+            assert run.expect(peer, "lived")["left"] is False
         assert [run.ended(peer) for peer in pair] == [0, 0]
