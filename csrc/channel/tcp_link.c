@@ -357,7 +357,7 @@ static bool tell_down(struct tcp_channel *channel, uint32_t index, uint32_t gene
 void pccl__tcp_stripe_lost(struct tcp_stripe *stripe, int system_errno, const char *why) {
     struct tcp_channel *channel = stripe->channel;
     bool was_up = stripe->state == TCP_STRIPE_UP;
-    bool steady = channel->now_ns - stripe->since_ns >= STEADY_NS;
+    bool steady = channel->now_ns >= stripe->since_ns + STEADY_NS; /* it may be younger than this progress */
     pccl__tcp_stripe_close(stripe);
     if (!was_up) { /* accepted but never confirmed: nothing hangs on it */
         stripe->retry_ns = channel->now_ns;
