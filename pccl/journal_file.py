@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from pccl import system
 from pccl.errors import InvalidArgument
@@ -59,21 +59,27 @@ class JournalFile:
     def append(self, record: Record) -> None:
         """Blocks until the record is on disk. Raises OSError; the journal must not be used any more then."""
         data = journal.encode(record)
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        _write(self._file, data)
         self._grown_bytes += len(data)
 
-    def rewrite(self, records: Iterable[Record]) -> None:
-        """Replaces all that it says by `records`. Blocks until they are on disk. Raises OSError."""
+    def rewrite(self, records: Iterable[Record]) -> bool:
+        """Replaces all that it says by `records`. Blocks until they are on disk. False when they cannot be written, for
+        want of room: then it stays as it is, and can be used. Raises OSError like `append`."""
+        self._grown_bytes = 0
         aside = self._path.with_name(self._path.name + ".new")
-        replacement = aside.open("wb")
+        data = b"".join(journal.encode(record) for record in records)
         try:
+            replacement = FileIO(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+")
+        except OSError:
+            return False
+        try:
+            os.fchmod(replacement.fileno(), stat.S_IMODE(os.fstat(self._file.fileno()).st_mode))
             if not system.lock_file(replacement):
                 raise InvalidArgument(f"journal {aside} is in use by another process")
-            replacement.write(b"".join(journal.encode(record) for record in records))
-            replacement.flush()
-            os.fsync(replacement.fileno())
+            if not _can_write(replacement, data):
+                aside.unlink()
+                replacement.close()
+                return False
             os.replace(aside, self._path)
         except BaseException:
             replacement.close()
@@ -81,7 +87,7 @@ class JournalFile:
         self._file.close()
         self._file = replacement
         _sync_folder(self._path)
-        self._grown_bytes = 0
+        return True
 
     def forked(self) -> None:
         """To be called in a forked child: the file and its lock are the parent's alone."""
@@ -92,10 +98,26 @@ class JournalFile:
         self._file.close()
 
 
-def _open_locked(path: Path) -> BinaryIO:
+def _write(file: FileIO, data: bytes) -> None:
+    """All of it, on disk. Without a buffer, so that nothing of what failed is written at some later time."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+    os.fsync(file.fileno())
+
+
+def _can_write(file: FileIO, data: bytes) -> bool:
+    try:
+        _write(file, data)
+    except OSError:
+        return False
+    return True
+
+
+def _open_locked(path: Path) -> FileIO:
     """The file under `path`, locked. Repeated when a rewrite by its last owner replaced it meanwhile."""
     while True:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
             raise InvalidArgument(f"journal {path} is not a regular file")

@@ -175,7 +175,7 @@ class MasterNode:
         self._link.start(self._loop, self._received, self._damaged, self._connection_closed)
         self._perform(self._protocol.start(_now()))
         if self._journal is not None:
-            self._journal.rewrite(self._protocol.snapshot())
+            self._rewrite(self._journal)
 
     def _received(self, peer: PeerId, data: bytes) -> None:
         if len(peer) != messages.ID_BYTES:
@@ -199,6 +199,8 @@ class MasterNode:
         self._perform(self._protocol.timed_out(_now()))
 
     def _perform(self, outputs: list[MasterOutput]) -> None:
+        if self._failure is not None:
+            return  # what the core believes may not be on disk, and the loop ends in a moment
         while outputs:
             unreachable: dict[PeerId, None] = {}
             for output in outputs:
@@ -215,8 +217,12 @@ class MasterNode:
                     assert isinstance(output, Drop)  # a router keeps nothing of a peer that is not connected
             outputs = [more for peer in unreachable for more in self._protocol.disconnected(peer, _now())]
         if self._journal is not None and self._journal.wants_rewrite:
-            self._journal.rewrite(self._protocol.snapshot())
+            self._rewrite(self._journal)
         self._arm()
+
+    def _rewrite(self, journal: JournalFile) -> None:
+        if not journal.rewrite(self._protocol.snapshot()):
+            logger.warning("no room to write the journal anew: it goes on growing, from %d bytes", journal.size)
 
     def _completed(self, message: messages.Message) -> messages.Message:
         """What the core cannot know: how large the journal is."""

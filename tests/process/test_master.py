@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 
 import pccl
+from pccl import messages
 from pccl.fleet import Line
+from pccl.protocol.types import Settings
 from tests.process.harness import LIMIT_S, Run, join
 from tests.process.test_threads import at_once, close, joined
 
@@ -68,6 +71,38 @@ def test_a_journal_has_one_master(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- in the process
+
+
+def test_a_master_that_cannot_write_its_journal_says_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even what other peers ask while it stops: the core believes what is not on disk."""
+    peer, said, told = b"p" * 16, [], []
+    hello = messages.encode(messages.Hello(messages.PROTOCOL_VERSION, b"s" * 16, 0, 0))
+    register = messages.encode(messages.Register("127.0.0.1", 7, 1))
+    node = pccl.MasterNode("127.0.0.1:0", journal=tmp_path / "journal")
+
+    def append(record: object) -> None:
+        if isinstance(record, Settings):
+            node._loop.call_soon(node._received, peer, hello)  # type: ignore[union-attr]
+            node._loop.call_soon(node._received, peer, register)  # type: ignore[union-attr]
+            return
+        told.append(len(said))
+        node._loop.call_soon(node._received, peer, hello)  # type: ignore[union-attr]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def send(receiver: bytes, data: bytes) -> bool:
+        said.append(messages.decode(data))
+        return True
+
+    monkeypatch.setattr(node._journal, "append", append)
+    monkeypatch.setattr(node._link, "send", send)
+    node.run()
+    with pytest.raises(OSError, match="No space left"):
+        node.wait(LIMIT_S)
+    assert (told, [type(it) for it in said]) == ([1], [messages.Welcome])
+    assert tmp_path.joinpath("journal").exists()
+    node.destroy()
 
 
 def test_many_masters_choose_ports_of_their_own() -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,8 +68,9 @@ def test_a_rewrite_replaces_all_and_keeps_the_lock(tmp_path: Path, monkeypatch: 
     while not journal.wants_rewrite:
         journal.append(_memory(1, b"x" * 100))
     grown = path.stat().st_size
-    journal.rewrite([SETTINGS, _memory(1, b"y")])
+    assert journal.rewrite([SETTINGS, _memory(1, b"y")])
     assert not journal.wants_rewrite
+    assert path.stat().st_mode & 0o077 == 0, "it holds the run's secret"
     assert path.stat().st_size < grown
     with pytest.raises(InvalidArgument, match="in use by another master"):
         JournalFile(path)
@@ -74,6 +78,44 @@ def test_a_rewrite_replaces_all_and_keeps_the_lock(tmp_path: Path, monkeypatch: 
     journal.close()
     assert remembered(path) == {1: b"y", 2: b"z"}
     assert sorted(file.name for file in tmp_path.iterdir()) == ["journal"]
+
+
+@contextlib.contextmanager
+def room(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond `size` bytes, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("left", [0, 1, 30])
+def test_a_record_that_finds_no_room_is_not_written_later(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.append(SETTINGS)
+    journal.append(_memory(1, b"one"))
+    size = path.stat().st_size
+    with room(size + left), pytest.raises(OSError, match="large"):
+        journal.append(_memory(2, b"two" * 100))
+    journal.close()
+    assert path.stat().st_size == size + left
+    assert remembered(path) == {1: b"one"}
+
+
+def test_a_rewrite_that_finds_no_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.append(SETTINGS)
+    with room(path.stat().st_size):
+        assert not journal.rewrite([SETTINGS, _memory(1, b"one")])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["journal"]
+    journal.append(_memory(2, b"two"))
+    assert journal.rewrite([SETTINGS, _memory(2, b"two")])
+    journal.close()
+    assert remembered(path) == {2: b"two"}
 
 
 def test_what_is_no_journal_is_left_alone(tmp_path: Path) -> None:
