@@ -15,11 +15,11 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
-from tests.process.harness import Run, join
+from tests.process.harness import PATIENCE, Run, join
 
 pytestmark = pytest.mark.process
 
-QUICKLY_S = 5.0
+QUICKLY_S = 5.0 * PATIENCE
 
 
 def leaving(line: Line, address: str, how: str) -> None:

@@ -72,6 +72,13 @@ def inside() -> None:
         for interface in ("wire9", "192.0.2.0/24", "^eth7", "^bridge0,^wire0,^lo"):
             with pytest.raises(pccl.InvalidArgument, match=r"bridge0 \(172\.30\.0\.1\), wire0 \(10\.98\.0\.2\)"):
                 pccl.Communicator(node.address, interface=interface)
+        Path("/etc/hosts").write_text("127.0.0.1 localhost\n")  # now the own name leads nowhere
+        with pytest.raises(socket.gaierror):
+            socket.gethostbyname(socket.gethostname())
+        with pccl.Communicator(node.address, min_world_size=1) as comm:
+            comm.connect()
+            assert member(comm).address == WIRE
+            assert comm.all_reduce(np.ones(3)).world_size == 1
     print("all is well")
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 import pickle
 import socket
 from collections.abc import Iterator
@@ -44,12 +46,28 @@ def listeners(port: int) -> list[str]:
     return [socket.inet_ntoa(bytes.fromhex(host)[::-1]) for host, number in local if int(number, 16) == port]
 
 
-def test_it_listens_on_the_route_to_the_master_only(node: pccl.MasterNode) -> None:
-    """B62."""
-    with pccl.Communicator(node.address, min_world_size=1) as comm:
-        comm.connect()
-        assert member(comm).address == "127.0.0.1"
-        assert listeners(member(comm).port) == ["127.0.0.1"]
+def own_listeners() -> list[str]:
+    """All ports that this process listens on, as /proc has them, with the address in hexadecimal digits."""
+    mine = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            mine.add(os.readlink(f"/proc/self/fd/{name}"))
+    rows = [row.split() for table in ("tcp", "tcp6") for row in Path("/proc/net", table).read_text().splitlines()[1:]]
+    return sorted(row[1] for row in rows if row[3] == LISTEN and f"socket:[{row[9]}]" in mine)
+
+
+def test_it_listens_on_the_route_to_the_master_only() -> None:
+    """B62: a master and a peer listen on one port each, on the loopback address that they were told, and no other."""
+    before = own_listeners()
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        with pccl.Communicator(node.address, min_world_size=1) as comm:
+            comm.connect()
+            assert member(comm).address == "127.0.0.1"
+            assert listeners(member(comm).port) == ["127.0.0.1"]
+            ports = sorted((int(node.address.rpartition(":")[2]), member(comm).port))
+            opened = [it for it in own_listeners() if it not in before]
+            assert opened == [f"0100007F:{port:04X}" for port in ports]
 
 
 class Intruder:
@@ -183,3 +201,13 @@ def test_every_timeout_is_documented() -> None:
     for name, default in timeouts.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
         assert f"| {default:g} |" in row
+    assert "All timeouts are in seconds" in text
+    rules = text.partition("## Rules")[2]
+    for rule in (
+        "`link_timeout` must not be longer than `operation_timeout`",
+        "`operation_timeout` must not be shorter",
+        "`master_timeout` must not be shorter",
+        "`heartbeat_timeout` must be at least 0.2 s",
+        "no largest world size",
+    ):
+        assert rule in " ".join(rules.split()), rule

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import itertools
+import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import pccl
+from tests.process.faults import long
 from tests.process.local import Local
 
 pytestmark = pytest.mark.process
@@ -35,25 +38,33 @@ def test_small_addends_are_rounded_once_a_hop_and_alike_everywhere(algorithm: pc
     assert error <= (size - 1) * half_unit
 
 
+COUNTS = (1, 2, 3, 7, 64, 1000, 4096)
+FLOATS = {"float16": 2000.0, "bfloat16": 1.0, "float32": 1.0, "float64": 1.0}
+"""What the terms are divided by, to be in range."""
+
+
+@pytest.mark.parametrize("counts", [COUNTS, *long((range(1, 4097),))], ids=["some", "all"])
 @pytest.mark.parametrize("size", [3, 4, 5, 6, 7])
-def test_all_members_hold_the_same_bits(size: int) -> None:
-    """B4: terms that cancel, in all orders over the members: whatever the rounding, it is the same everywhere."""
+@pytest.mark.timeout(1800)
+def test_all_members_hold_the_same_bits(size: int, counts: Sequence[int]) -> None:
+    """B4: terms that cancel, in all orders over the members: whatever the rounding, it is the same everywhere, with
+    every algorithm and type."""
+    import torch
+
     orders = list(itertools.permutations([1e8, 1.0, -1e8, 1.0]))
     terms = np.array([[order[rank % 4] for order in orders] for rank in range(size)])
 
-    def reduce(comm: pccl.Communicator) -> list[bytes]:
+    def reduce(comm: pccl.Communicator) -> list[int]:
         found = []
-        for dtype, algorithm, count in itertools.product(
-            ("float32", "float64"), (pccl.Algorithm.RING, pccl.Algorithm.DOUBLING), (1, 2, 3, 7, 64, 1000, 4096)
+        for (dtype, scale), algorithm, count in itertools.product(
+            FLOATS.items(), (pccl.Algorithm.RING, pccl.Algorithm.DOUBLING), counts
         ):
-            x = np.resize(terms[comm.rank], count).astype(dtype)
+            x = torch.from_numpy(np.resize(terms[comm.rank] / scale, count)).to(getattr(torch, dtype))
             comm.all_reduce(x, algorithm=algorithm)
-            found.append(x.tobytes())
-        x = np.resize(terms[comm.rank] / 2000, 1001).astype("float16")
-        comm.all_reduce(x)
-        return [*found, x.tobytes()]
+            found.append(zlib.crc32(x.view(torch.uint8).numpy().tobytes()))
+        return found
 
     with Local(size) as local:
         results = local.all(reduce)
-    assert len(results[0]) == 29
+    assert len(results[0]) == 2 * len(FLOATS) * len(counts)
     assert all(it == results[0] for it in results)

@@ -20,12 +20,12 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
-from tests.process.harness import LIMIT_S, Run, gather, join
+from tests.process.harness import LIMIT_S, PATIENCE, Run, gather, join
 from tests.process.test_waits import COLLECTIVES, JOINT_CALLS, announce, blocked
 
 pytestmark = pytest.mark.process
 
-SOON_S = 1.0
+SOON_S = 1.0 * PATIENCE
 
 
 # ---------------------------------------------------------------------------------------------- a peer's calls
