@@ -70,7 +70,7 @@ class MasterNode:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Worker | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._encoded: tuple[object, bytes] = (None, b"")
+        self._encoded: dict[type, tuple[object, bytes]] = {}
         self._failure: BaseException | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -231,10 +231,11 @@ class MasterNode:
         return message
 
     def _encode(self, message: messages.Message) -> bytes:
-        """The same message often goes to many peers in a row."""
-        if self._encoded[0] is not message:
-            self._encoded = (message, messages.encode(message))
-        return self._encoded[1]
+        """The same message often goes to many peers, one after the other, perhaps with others in between."""
+        last = self._encoded.get(type(message))
+        if last is None or last[0] is not message:
+            last = self._encoded[type(message)] = (message, messages.encode(message))
+        return last[1]
 
     def _arm(self) -> None:
         if self._timer is not None:

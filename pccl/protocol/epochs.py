@@ -27,6 +27,7 @@ class Epochs:
 
     def __init__(self, roster: Roster, suspicions: Suspicions, links: Links) -> None:
         self._roster, self._suspicions, self._links = roster, suspicions, links
+        self._told: tuple[GroupView | None, Census, View | None] = (None, Census(0, 0, 0), None)
 
     def gather(self, group: Group, now: int, reporter: PeerId = b"") -> Gathering:
         """Stops the epoch of a group, if it is not stopping already. `reporter` has frozen it by itself."""
@@ -163,7 +164,15 @@ class Epochs:
         self._tell_census(before, [number])
 
     def view_message(self, view: GroupView) -> View:
-        """What the members of `view` are told."""
+        """What the members of `view` are told. One object as long as nothing changes: all of them may ask at once."""
+        told, census, message = self._told
+        if told is view and census == self._roster.census and message is not None:
+            return message
+        message = self._message(view)
+        self._told = (view, message.census, message)
+        return message
+
+    def _message(self, view: GroupView) -> View:
         members = tuple(self._roster.past.admissions[peer].member for peer in view.members)
         return View(
             view.epoch,

@@ -156,13 +156,15 @@ class MasterProtocol:
     def received(self, peer: PeerId, message: Message, now: int) -> list[MasterOutput]:
         self._look_at_clock(now)
         entry = self._roster.peers.get(peer)
+        if entry is not None and isinstance(message, OtherVersion | StatusRequest):
+            # A peer says neither, so it is somebody else under its id whom the router hears now.
+            entry.known, entry.usurped = False, True
         if isinstance(message, Hello):
             self._hello(peer, entry, message, now)
         elif isinstance(message, OtherVersion):
             text = f"the master speaks protocol version {PROTOCOL_VERSION}, this peer version {message.version}"
             self._refuse(peer, Status.VERSION, text, now)
         elif isinstance(message, StatusRequest):
-            # Peers never ask: under the id of one it is somebody else, whom nobody answers.
             if entry is None and (answer := self._status.answer(now)) is not None:
                 self._roster.send(peer, answer)
         elif entry is None:
@@ -388,6 +390,8 @@ class MasterProtocol:
         if message.epoch > group.epoch:
             self._fault(entry.id, f"a suspicion in epoch {message.epoch}, where {group.epoch} is the newest", now)
             return
+        if message.epoch < group.view.previous:
+            return  # a peer is at most one view behind
         self._accuse(entry, group, message, message.peer, now)
 
     def _report(self, entry: Peer, message: Report, now: int) -> None:

@@ -20,12 +20,14 @@ from pccl.messages import (
     Heartbeat,
     HeartbeatReply,
     Hello,
+    Leave,
     OperationName,
     OtherVersion,
     ProbeReply,
     Refused,
     Register,
     Report,
+    StatusRequest,
     Suspect,
     View,
     Vote,
@@ -33,7 +35,7 @@ from pccl.messages import (
     WhoAreYou,
 )
 from pccl.protocol import journal, master
-from pccl.protocol.types import Append, Event, Halt, Limits, MasterOutput, Notify, Reject, Send, VoteKind
+from pccl.protocol.types import Append, Event, Halt, Limits, MasterOutput, Notify, Reject, Resolve, Send, VoteKind
 from tests.cores import Bench, identity
 from tests.strategies import objects
 
@@ -499,6 +501,49 @@ def test_a_restarted_master_asks_queued_messages_for_a_hello() -> None:
     assert _sent(bench.say("a", Heartbeat(1)), "a") == [WhoAreYou()]
     bench.run()
     assert any("log returned" in line for line in bench.lines)
+
+
+@pytest.mark.parametrize("word", [OtherVersion(99), StatusRequest(PROTOCOL_VERSION)])
+def test_who_says_what_no_peer_says_does_not_speak_for_the_member_whose_id_it_has(word: object) -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.peer("b").deaf = True
+    bench.say("b", word)
+    assert _sent(bench.say("b", Leave("")), "b") == [WhoAreYou()]
+    bench.run()
+    bench.reconnect("b")
+    bench.run()
+    bench.vote("a", UPDATE)
+    bench.vote("b", UPDATE)
+    bench.run()
+    assert isinstance(bench.peer("b").end(), Resolve)
+    assert bench.peer("b").core.epoch == 2
+
+
+def test_a_suspicion_from_before_the_last_epoch_is_no_news() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    for _ in range(2):
+        bench.frozen("a")
+        bench.run()
+    assert bench.master is not None
+    assert bench.peer("a").core.epoch == 4
+    for epoch in (1, 2):
+        bench.say("a", Suspect(epoch, identity("b"), int(Status.PEER_LOST), "reset"))
+        assert bench.master.explain() == ""
+    bench.say("a", Suspect(3, identity("b"), int(Status.PEER_LOST), "reset"))
+    assert bench.master.explain() == "probing peer 62626262"
+
+
+def test_a_view_is_made_once_however_many_missed_it() -> None:
+    """All members of a large group ask at once after a restart."""
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.stop_master()
+    bench.start_master()
+    views = [it for name in "bc" for it in _sent(bench.say(name, _hello(name, epoch=0)), name) if isinstance(it, View)]
+    assert len(views) == 2
+    assert views[0] is views[1]
 
 
 def test_a_freeze_is_repeated_to_a_member_that_comes_back() -> None:
