@@ -5,7 +5,7 @@
  * Must not know: threads, descriptors, the clock (now_ns is an argument). engine.c puts a lock around it; the tests run
  * many cores in one thread over the sim transport.
  *
- * Life of an operation (DESIGN 6): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the
+ * Life of an operation (ARCHITECTURE.md): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the
  * epoch is frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the master,
  * and brings the next view with the verdicts (settle.c).
  */

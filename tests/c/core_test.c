@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * core_test.c - many cores in one thread over the simulated network, with a small master that collects frozen reports
- * and issues verdicts (DESIGN 6). A seed draws everything: sizes, programs, faults, who dies when, in which order the
+ * and issues verdicts. A seed draws everything: sizes, programs, faults, who dies when, in which order the
  * next view arrives, which allocations are refused.
  *
  * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every
