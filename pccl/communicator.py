@@ -134,7 +134,8 @@ class Communicator:
 
         Waits for a master that is not there yet (up to `connect_timeout`, or `n_attempts` seconds), then until all
         accepted peers have called `update_topology` (up to `joint_timeout`). Raises MasterLost, VersionMismatch,
-        OperationTimeout (its text names who has not called), InvalidArgument (interface); may be called again then.
+        OperationTimeout (its text names who has not called), InvalidArgument (interface), SystemFailure (too few free
+        descriptors, a taken port); may be called again then.
         """
         options = self._options
         if n_attempts is not None:

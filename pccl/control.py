@@ -53,7 +53,7 @@ from pccl.protocol.types import (
     Tell,
     VoteKind,
 )
-from pccl.sockets import DealerLink
+from pccl.sockets import DESCRIPTORS, DealerLink
 from pccl.thread import Worker
 from pccl.trace.dump import Tracer
 from pccl.trace.record import Event as RecordedEvent
@@ -131,6 +131,7 @@ class Control:
     """The control plane of one peer, from `start` to `stop`. Public methods may be called from any thread."""
 
     def __init__(self, options: ControlOptions, flights: Flights) -> None:
+        """Raises OSError when the process has hardly any descriptors left."""
         self._options = options
         self._flights = flights
         # A router takes ids that begin with a zero byte for its own.
@@ -158,6 +159,7 @@ class Control:
         self._ended: str | None = None
         self._calls: dict[int, Call] = {}
         self._numbers = itertools.count(CONNECT_CALL + 1)
+        system.require_descriptors(DESCRIPTORS)
         self.tracer = Tracer(self.trace, options.trace_folder)
         self._loop = uvloop.new_event_loop()
         self._thread = Worker("pccl-control", self._work)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from pccl import system
 from pccl.addresses import HostPort, is_ipv6
 from pccl.messages import MAX_MESSAGE_BYTES
 
@@ -45,6 +46,10 @@ its oldest protocol with one byte."""
 
 MAX_STRANGERS = 512
 """Connections that have sent no message yet; one more pushes the oldest out."""
+
+DESCRIPTORS = 32
+"""What a peer or a master takes for its start, with some to spare: asked for before, since zmq and the loop end the
+whole process when they run out in the middle of theirs."""
 
 
 _SEAL_BYTES = 4
@@ -111,7 +116,7 @@ class DealerLink:
         on_connected: Callable[[], None],
         on_disconnected: Callable[[], None],
     ) -> None:
-        """`master` is numeric. Messages sent before the connection stands wait for it."""
+        """`master` is numeric. Messages sent before the connection stands wait for it. Raises OSError (descriptors)."""
         self._loop = loop
         self._identity = identity
         self._master = master
@@ -123,7 +128,9 @@ class DealerLink:
         self._dial()
 
     def send(self, data: bytes) -> None:
-        """Queues a message; dropped when QUEUE_MESSAGES wait already."""
+        """Queues a message; dropped when QUEUE_MESSAGES wait already, or after a redial that failed."""
+        if self._context.closed:
+            return
         try:
             self._socket.send(seal(data), zmq.NOBLOCK)
         except zmq.Again:
@@ -131,22 +138,28 @@ class DealerLink:
         self._pump.soon()
 
     def redial(self) -> None:
-        """Gives the connection up, with what waits for it, and dials afresh."""
+        """Gives the connection up, with what waits for it, and dials afresh. Raises OSError (descriptors): there is
+        no connection any more then, and only `close` may follow."""
         self._hang_up(linger_ms=0)
         self._dial()
 
     def close(self, linger_ms: int) -> None:
         """Closes; blocks up to `linger_ms` while messages wait for a standing connection."""
-        self._hang_up(linger_ms if self.connected else 0)
-        self._context.term()
+        if not self._context.closed:
+            self._hang_up(linger_ms if self.connected else 0)
+            self._context.term()
 
     def _dial(self) -> None:
         self.connected = False
-        self._socket = new_socket(self._context, zmq.DEALER, self._master)
+        try:
+            self._socket = new_socket(self._context, zmq.DEALER, self._master)
+            monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        except zmq.ZMQError as failure:
+            self._context.destroy(linger=0)  # with the sockets that there are: else its end would wait for them
+            raise OSError(failure.errno, failure.strerror) from None
         self._socket.setsockopt(zmq.ROUTING_ID, self._identity)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
-        monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._pump = _Pump(self._loop, self._socket, self._deliver)
         self._monitor = _Pump(self._loop, monitor, self._observe)
         self._socket.connect(f"tcp://{self._master}")
@@ -175,21 +188,22 @@ class RouterLink:
     """The master's socket: every peer under its 16-byte id. All calls on the loop's thread but `bind`."""
 
     def __init__(self, listen: HostPort) -> None:
-        """Binds to a numeric address; port 0 lets the system choose. Raises OSError (the port is taken)."""
+        """Binds to a numeric address; port 0 lets the system choose. Raises OSError (a taken port, descriptors)."""
+        system.require_descriptors(DESCRIPTORS)
         self._pump: _Pump | None = None
         self._monitor: _Pump | None = None
         self._strangers = _Strangers()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = new_socket(self._context, zmq.ROUTER, listen)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
-        # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         try:
+            self._socket = new_socket(self._context, zmq.ROUTER, listen)
+            self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
+            # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
+            self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
             self._socket.bind(f"tcp://{listen}" if listen.port else f"tcp://{listen}".removesuffix(":0") + ":*")
         except zmq.ZMQError as failure:
-            self.close()
+            self._context.destroy(linger=0)
             raise OSError(failure.errno, failure.strerror) from None
         endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self.address = HostPort(listen.host, int(endpoint.rpartition(":")[2]))

@@ -72,6 +72,19 @@ def host_id() -> int:
     return int.from_bytes(digest, "big") | 1
 
 
+def require_descriptors(count: int) -> None:
+    """Raises OSError unless this process can open `count` more descriptors now. Keeps none."""
+    taken: list[int] = []
+    try:
+        for _ in range(count):
+            taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as failure:
+        raise OSError(failure.errno, f"{os.strerror(failure.errno or 0)} ({count} more are needed)") from None
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
 def close_connections_to(host: str, port: int) -> None:
     """Closes every descriptor of this process that is a TCP connection to the address.
 

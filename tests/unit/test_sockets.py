@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 import uvloop
+import zmq
 
 from pccl.addresses import HostPort
 from pccl.sockets import DealerLink, RouterLink, seal, unseal
@@ -152,6 +154,24 @@ def test_a_full_queue_counts_as_unreachable(bench: Bench) -> None:
 def test_a_busy_port_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder, pytest.raises(OSError, match="in use"):
         RouterLink(HostPort("127.0.0.1", holder.getsockname()[1]))
+
+
+@pytest.mark.parametrize("missing", ["socket", "get_monitor_socket"])
+def test_a_redial_without_descriptors_is_an_error_and_the_end_of_the_link(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """For its socket, or for the monitor of a socket that was made."""
+
+    def none_left(*_: object) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+    dealer = bench.dealer()
+    bench.until(lambda: bench.events == ["connected"])
+    monkeypatch.setattr(zmq.Context if missing == "socket" else zmq.Socket, missing, none_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        dealer.redial()
+    dealer.send(b"goes nowhere")
+    dealer.close(linger_ms=0)
 
 
 def test_more_than_one_part_is_nobodys_message(bench: Bench) -> None:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from pccl import system
 
@@ -31,6 +34,21 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
         assert not system.lock_file(other)
     with path.open("wb") as later:
         assert system.lock_file(later)
+
+
+def test_descriptors_are_asked_for_and_given_back() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"Too many open files \(1000 more are needed\)"):
+            system.require_descriptors(1000)
+        before = os.listdir("/dev/fd")
+        system.require_descriptors(2)
+        assert os.listdir("/dev/fd") == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_connections_to_an_address_are_closed_and_no_others() -> None:
