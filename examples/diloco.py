@@ -3,7 +3,7 @@
 
 Fits a linear model; each peer sees data of its own. `pccl demo` is the same at length, with a network and real data.
 
-    pccl master &
+    pccl master &    # a new one for each run: it remembers the revision that its group reached
     python examples/diloco.py 127.0.0.1:48148 1 & python examples/diloco.py 127.0.0.1:48148 2
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Shared state: whoever comes late receives what the others agreed on, bit by bit.
 
-pccl master &
+pccl master &    # a new one for each run: it remembers the revision that its group reached
 python examples/shared_state.py 127.0.0.1:48148 1 & python examples/shared_state.py 127.0.0.1:48148 2
 """
 

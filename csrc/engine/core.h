@@ -5,9 +5,9 @@
  * Must not know: threads, descriptors, the clock (now_ns is an argument). engine.c puts a lock around it; the tests run
  * many cores in one thread over the sim transport.
  *
- * Life of an operation (ARCHITECTURE.md): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks the
- * epoch is frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the master,
- * and brings the next view with the verdicts (settle.c).
+ * Life of an operation (ARCHITECTURE.md): start -> data phase (exec.c) -> finish phase -> ended. When anything breaks
+ * the epoch is frozen: nothing more is sent, applied or returned for it; the owner fetches the report, tells the
+ * master, and brings the next view with the verdicts (settle.c).
  */
 #ifndef PCCL_ENGINE_CORE_H
 #define PCCL_ENGINE_CORE_H
