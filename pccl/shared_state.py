@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pccl._native import hash128
 from pccl.errors import InvalidArgument
 from pccl.messages import MAX_STATE_ENTRIES, MAX_STATE_NAME_CHARACTERS, StateEntry
-from pccl.protocol.state_sync import SharedStateSyncStrategy
+from pccl.protocol.state_election import SharedStateSyncStrategy
 from pccl.request import whole
 
 if TYPE_CHECKING:

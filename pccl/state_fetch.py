@@ -25,7 +25,7 @@ import numpy as np
 
 from pccl.errors import Aborted, Closed, Expelled, MasterLost, PCCLError, SharedStateError
 from pccl.messages import StatePlan, StateReceived, StateTaken
-from pccl.protocol.state_sync import quoted
+from pccl.protocol.state_election import quoted
 from pccl.shared_state import (
     CHUNK_BYTES,
     DIGEST_BYTES,

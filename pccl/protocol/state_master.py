@@ -23,7 +23,8 @@ from pccl.messages import (
     decode,
     encode,
 )
-from pccl.protocol.state_sync import Agreement, Election, Offer, Refusal, StateSync, elect, order_fault
+from pccl.protocol.state_election import Election, Offer, Refusal, elect, order_fault
+from pccl.protocol.state_sync import Agreement, StateSync
 from pccl.protocol.types import Answer, Ballot, PeerId, Send, SyncStep
 
 _MEMORY_BYTES = 8

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Which offer has to win a synchronisation, said a second time.
 
-What for: a reference that the election of the product is compared with. Must not use pccl.protocol.state_sync.
+What for: a reference that the election of the product is compared with. Must not use pccl.protocol.state_election.
 
 The one idea: for offers of the simulated program, which all have the same two tensors, the rules fit a few lines.
 """

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from pccl import messages
 from pccl.errors import Status
 from pccl.messages import StateAgreed, StateOffer
-from pccl.protocol.state_sync import SharedStateSyncStrategy
+from pccl.protocol.state_election import SharedStateSyncStrategy
 from pccl.protocol.types import VoteKind
 from tests.sim.content import FRESH, Content
 from tests.sim.dataplane import Key, Operation, PeerId
