@@ -179,8 +179,8 @@ static void test_late_view(void) {
     cores_free(&c);
 }
 
-/* Rank 2 owes itself two failures and the call between them when the epoch changes: its calls come in the old order, and
- * only the one between has a number now. */
+/* Rank 2 owes itself two failures and the call between them when the epoch changes: its calls come in the old order,
+ * and only the one between has a number now. */
 static void test_owed_in_order(void) {
     struct cores c;
     cores_make(&c, 3, NULL);
