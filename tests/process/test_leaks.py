@@ -13,7 +13,8 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
-from tests.process.harness import Run, join
+from tests.process.faults import long
+from tests.process.harness import PATIENCE, Run, join
 
 pytestmark = pytest.mark.process
 
@@ -46,18 +47,23 @@ def cycle(address: str, *, close: bool) -> None:
         comm.close()
 
 
+MEMORY_BYTES = int((20 << 20) * PATIENCE)
+
+
 @pytest.mark.parametrize("close", [True, False])
-def test_a_hundred_communicators_leave_nothing(close: bool) -> None:
-    """B73: what is only dropped is closed by the garbage collector. `stress/leaks.py` does a thousand, with memory."""
+@pytest.mark.parametrize("count", [50, *long(500)])
+def test_communicators_that_were_closed_or_dropped_leave_nothing(count: int, close: bool) -> None:
+    """B73: what is only dropped is closed by the garbage collector. `stress/leaks.py` does a thousand, and weighs."""
     with pccl.MasterNode("127.0.0.1:0") as node:
         node.run()
         cycle(node.address, close=True)
         gc.collect()
-        before = counts()
-        for _ in range(50):
+        before, memory = counts(), resident()
+        for _ in range(count):
             cycle(node.address, close=close)
         gc.collect()
         assert back_to(before), f"{counts()} descriptors and threads instead of {before}"
+        assert resident() - memory <= MEMORY_BYTES
 
 
 def test_a_refused_connect_leaves_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
-from tests.process.harness import Run, join
+from tests.process.harness import Run, gather, join
 
 pytestmark = pytest.mark.process
 
@@ -81,7 +81,7 @@ def answered_by_a_thread(line: Line, address: str, where: str) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        line.send(kind="ready", leader=True)
+        announce(line)
         call()
         thread.join()
     line.send(kind="through")
@@ -102,6 +102,47 @@ def test_other_threads_run_while_a_call_blocks(tmp_path: Path, where: str) -> No
         for peer in pair:
             run.expect(peer, "through")
         assert [run.ended(peer) for peer in pair] == [0, 0]
+
+
+def founding(line: Line, address: str) -> None:
+    """The first of two, who lets the other in only when told to."""
+    with join(address, 1, min_world_size=1) as comm:
+        line.send(kind="up")
+        line.receive()
+        gather(comm, 2)
+        comm.barrier(tag=2)
+
+
+def connecting(line: Line, address: str) -> None:
+    """Blocks in connect; one of its threads must answer, and as fast as ever, before the other may let it in."""
+    idle = sorted(rate() for _ in range(WINDOWS))
+    comm = pccl.Communicator(address)
+
+    def answer() -> None:
+        line.receive()
+        line.send(kind="counted", idle=idle, busy=sorted(rate() for _ in range(WINDOWS)))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    announce(line)
+    comm.connect()
+    thread.join()
+    comm.barrier(tag=2)
+    comm.close()
+
+
+def test_other_threads_run_while_connect_blocks(tmp_path: Path) -> None:
+    """B70."""
+    with Run(tmp_path) as run:
+        first = run.peer(founding)
+        run.expect(first, "up")
+        second = run.peer(connecting)
+        run.expect(second, "ready")
+        second.tell(kind="question")
+        counted = run.expect(second, "counted")
+        assert counted["busy"][-1] >= SHARE * counted["idle"][WINDOWS // 2], counted
+        first.tell(kind="go")
+        assert [run.ended(peer) for peer in (first, second)] == [0, 0]
 
 
 WINDOWS = 12
