@@ -31,7 +31,7 @@ class Checkers:
         self._views: dict[int, tuple[Any, ...]] = {}
         self._installed: dict[PeerId, int] = {}
         self._outcomes: dict[Key, dict[PeerId, Outcome]] = {}
-        self._settled: dict[tuple[int, tuple[int, int]], tuple[bool, PeerId]] = {}
+        self._settled: dict[tuple[int, tuple[int, int]], tuple[bool, int, PeerId]] = {}
         self._states: dict[tuple[int, int], bytes] = {}
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
         self._disturbed: dict[int, bool] = {}
@@ -77,9 +77,15 @@ class Checkers:
         if peer not in members:
             self.fail(f"peer {peer.hex()[:8]} succeeded in epoch {epoch} without being a member")
 
-    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool) -> None:
-        """G2 at the engine's level: what one member returned no other one aborts, whatever its user makes of it."""
-        seen, other = self._settled.setdefault((epoch, name), (success, peer))
+    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool, kind: int) -> None:
+        """G2 at the engine's level: what one member returned no other one aborts, whatever its user makes of it. And
+        all have called the same (G6)."""
+        seen, called, other = self._settled.setdefault((epoch, name), (success, kind, peer))
+        if success and seen and kind != called:
+            self.fail(
+                f"mismatch: (tag {name[0]}, sequence {name[1]}) of epoch {epoch} succeeded on {peer.hex()[:8]} and on "
+                f"{other.hex()[:8]}, which called different things"
+            )
         if seen != success:
             winner, loser = (peer, other) if success else (other, peer)
             self.fail(

@@ -37,9 +37,9 @@ PeerId = bytes
 
 @dataclass(slots=True)
 class Operation:
-    """What the user started. `key` says which of the program's operations it is; `done` is called once:
-    (key, None, epoch, members) after success, (key, status, epoch, ()) otherwise. A `commit` settles the `deferred`
-    operations before it."""
+    """What the user started. `key` says which of the program's operations it is, and `kind` what is called for it, on
+    which all members must agree; `done` is called once: (key, None, epoch, members) after success,
+    (key, status, epoch, ()) otherwise. A `commit` settles the `deferred` operations before it."""
 
     key: Key
     tag: int
@@ -65,7 +65,7 @@ class Witness(Protocol):
     """Who judges what an engine does."""
 
     def fail(self, text: str) -> None: ...
-    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool) -> None: ...
+    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool, kind: int) -> None: ...
 
 
 class Engine:
@@ -145,7 +145,7 @@ class Engine:
             self._step_open = True
             self._deferred += 1
         if not operation.commit:
-            self._tell_members("data", self.epoch, name, operation.key, self.peer)
+            self._tell_members("data", self.epoch, name, operation.key, self.peer, operation.kind)
         for source, frame in self._unread.pop(name, []):
             self._frame(source, frame)
         self._step(operation)
@@ -216,7 +216,7 @@ class Engine:
         return False
 
     def _frame(self, source: PeerId, frame: tuple[Any, ...]) -> None:
-        kind, epoch, name, key = frame[:4]
+        what, epoch, name, key, word, kind = frame
         if epoch != self.epoch:
             self._witness.fail(f"a frame of epoch {epoch} got into epoch {self.epoch}")
             return
@@ -227,11 +227,14 @@ class Engine:
         if operation.key != key:
             self._witness.fail(f"numbering: epoch {epoch} {name} is {key} on the sender, {operation.key} here")
             return
+        if operation.kind != kind:  # a real engine fails this one operation; here the whole epoch is repeated
+            self.stop(b"", Status.ABORTED, "members called different things")
+            return
         operation.progress_at = self._node.clock.now
-        if kind == "data":
-            operation.heard[frame[4]] = True
+        if what == "data":
+            operation.heard[word] = True
         else:
-            operation.bars[frame[4]] = True
+            operation.bars[word] = True
         self._step(operation)
 
     def _needs(self, operation: Operation) -> Sequence[PeerId]:
@@ -280,16 +283,17 @@ class Engine:
         size, rank = len(self.members), self.members.index(self.peer)
         name = (operation.tag, operation.sequence)
         if not self._full:
-            self._tell_members("bar", self.epoch, name, operation.key, self.peer)
+            self._tell_members("bar", self.epoch, name, operation.key, self.peer, operation.kind)
         elif 1 << operation.round < size:
             target = self.members[(rank + (1 << operation.round)) % size]
-            self._transmit(target, ("bar", self.epoch, name, operation.key, operation.round))
+            self._transmit(target, ("bar", self.epoch, name, operation.key, operation.round, operation.kind))
 
     def _succeed(self, operation: Operation) -> None:
         operation.state = RETURNED
         self._step_settled(operation)
         if not operation.deferred:
-            self._witness.settled(self.peer, self.epoch, (operation.tag, operation.sequence), True)
+            name = (operation.tag, operation.sequence)
+            self._witness.settled(self.peer, self.epoch, name, True, operation.kind)
         below = self._below.get(operation.tag, 0)
         while (it := self._operations.get((operation.tag, below))) is not None and it.state == RETURNED:
             below += 1
@@ -364,8 +368,8 @@ class Engine:
         lines: list[ReportLine] = []
         for tag, count in self._next.items():
             below = self._below.get(tag, 0)
-            rest = [(seq, self._operations[tag, seq].state) for seq in range(below, count)]
-            lines += [ReportLine(tag, below, seq, state) for seq, state in rest]
+            rest = [(seq, self._operations[tag, seq]) for seq in range(below, count)]
+            lines += [ReportLine(tag, below, seq, it.state, it.kind) for seq, it in rest]
             if not rest:
                 lines.append(ReportLine(tag, below, below, NOT_STARTED))
         return lines
@@ -405,7 +409,7 @@ class Engine:
             success = name in committed
             if success and operation.state != DATA_DONE:
                 self._witness.fail(f"epoch {self.epoch} {name} commits, but here it is in state {operation.state}")
-            self._witness.settled(self.peer, self.epoch, name, success)
+            self._witness.settled(self.peer, self.epoch, name, success, operation.kind)
             told = told or (operation.stepwise and not success)
             if success:
                 self._step_settled(operation)

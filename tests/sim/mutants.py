@@ -106,6 +106,13 @@ class HastyReport(Engine):
         return [replace(it, state=DATA_DONE) if it.state == DATA_PHASE else it for it in super().report()]
 
 
+class BlindReport(Engine):
+    """Does not report what was called."""
+
+    def report(self) -> list[ReportLine]:
+        return [replace(it, fingerprint=0) for it in super().report()]
+
+
 class CallsBehindFailures(Engine):
     """Begins calls that stand behind a failure which nobody has looked at."""
 
@@ -468,6 +475,7 @@ MUTANTS: dict[str, Mutant] = {
     },
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),
+    "BlindReport": Mutant(Kinds(engine=BlindReport), ("mistake", "crash", "data_break", "aim")),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
     "EarlySwap": Mutant(Kinds(sync=EarlySwap), ("join_storm", "drift")),

@@ -51,9 +51,10 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What a program is like. `mistake` is the chance of a wrong joint call per step, `drift` that the state changes
-    behind its back; `pause_ms` the mean time to think. With `optimize` some steps end with optimize_topology, which
-    only a run of one group can agree on. `shy` ones begin with RECEIVE_ONLY."""
+    """What a program is like. `mistake` is the chance of a wrong joint call per step, and of a wrong collective, which
+    is right when it is called again; `drift` that the state changes behind its back; `pause_ms` the mean time to think.
+    With `optimize` some steps end with optimize_topology, which only a run of one group can agree on. `shy` ones begin
+    with RECEIVE_ONLY."""
 
     mistake: float
     drift: float
@@ -201,6 +202,9 @@ class Program:
 
         deferred = self._deferred and not commits
         kind = 0 if kind < 2 or commits else kind
+        if self.habits.mistake and not self._deferred and self.host.draw() < self.habits.mistake:
+            self.host.mistaken()
+            kind += 1
         self.host.start(Operation(self._key(index), call.tag, kind, done, deferred=deferred, commit=commits))
 
     def _key(self, index: int) -> Key:
