@@ -546,37 +546,7 @@ class OtherVersion:
     version: int
 
 
-PeerMessage = (
-    Hello
-    | Register
-    | Heartbeat
-    | Vote
-    | Suspect
-    | Report
-    | Linked
-    | Stalled
-    | Started
-    | ProbeReply
-    | Leave
-    | Withdraw
-    | StatusRequest
-)
-MasterMessage = (
-    Refused
-    | Welcome
-    | View
-    | CensusUpdate
-    | FreezeEpoch
-    | Dial
-    | Probe
-    | HasStarted
-    | VoteResult
-    | HeartbeatReply
-    | ExpelledNotice
-    | WhoAreYou
-    | StatusAnswer
-)
-Message = Any  # one of the classes above; isinstance tells
+Message = Any  # of a class in KINDS; isinstance tells
 
 STATE_MESSAGES: tuple[type, ...] = (StateFetched, StateFailed, StatePlan)
 """Classes of messages that the cores hand to GroupSync (peer -> master) or PeerSync (master -> peer)."""
@@ -615,7 +585,8 @@ KINDS: dict[int, type] = {
     78: View,
     79: Dial,
 }
-"""The numbers on the wire. A number is never used again for another layout."""
+"""The numbers on the wire. A number is never given to another message. What a message holds changes with
+PROTOCOL_VERSION only, and never where the top of this file says so."""
 
 
 def _codec(cls: Any) -> tuple[list[Callable[[Any], Any]], list[Callable[[Any], Any]]]:
