@@ -96,8 +96,8 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
     if (op) pccl__operation_end(op, PCCL_MISMATCH, "%s", text);
-    if (++core->failed_count >= PCCL__DISCARD_MAX)
-        pccl__core_freeze(core, PCCL_MISMATCH, NULL, "too many mismatched operations in one epoch");
+    if (++core->failed_count >= PCCL__DISCARD_MAX) /* what else is open has no part in it, and may be retried */
+        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many mismatched operations in one epoch");
 }
 
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uint32_t other_rank,

@@ -239,6 +239,32 @@ static void test_owed_is_bounded(void) {
     cores_free(&c);
 }
 
+/* When there is no room for more of them the epoch is renewed: for that reason, not for a mismatch, which no other
+ * operation in flight is. */
+static void test_too_many(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    pccl_call other = call_of(0, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0);
+    other.tag = 1;
+    pccl_operation *innocent = cores_start(&c, 0, other), *op[2];
+    for (uint32_t k = 0; k < PCCL__DISCARD_MAX; k++) {
+        for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, call_of(i, PCCL_ALL_REDUCE, 8 + i, PCCL_SUM, 0));
+        cores_run(&c, 1000);
+        for (uint32_t i = 0; i < 2; i++) expect_mismatch(op[i], "float32[8]", "float32[9]");
+    }
+    EXPECT(c.core[0]->frozen && c.core[1]->frozen && !innocent->ended, "%s", innocent->text);
+    for (uint32_t i = 0; i < 2; i++) {
+        pccl_event event;
+        EXPECT(cores_event(&c, i, PCCL_EVENT_FROZEN, &event), "peer %u stopped", i);
+        EXPECT(event.reason != PCCL_MISMATCH, "%s", event.text);
+    }
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "too many mismatches");
+    EXPECT(innocent->ended && innocent->status == PCCL_PEER_LOST, "%s", innocent->text);
+    pccl__core_handle_free(innocent);
+    expect_good(&c);
+    cores_free(&c);
+}
+
 int main(void) {
     test_pairs();
     test_late_caller(false);
@@ -249,5 +275,6 @@ int main(void) {
     test_late_view();
     test_owed_in_order();
     test_owed_is_bounded();
+    test_too_many();
     FINISH();
 }
