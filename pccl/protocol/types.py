@@ -16,7 +16,7 @@ from enum import Enum, IntEnum
 from typing import Protocol, TypeAlias
 
 from pccl.errors import Status
-from pccl.messages import Census, MasterMessage, Member, Message, OperationName, ReportLine, View
+from pccl.messages import Census, Member, Message, OperationName, ReportLine, View
 
 PeerId: TypeAlias = bytes
 """16 random bytes, fresh per process start, also the zmq routing id."""
@@ -406,7 +406,6 @@ __all__ = [
     "Halt",
     "Install",
     "Limits",
-    "MasterMessage",
     "MasterOutput",
     "Member",
     "Memory",
