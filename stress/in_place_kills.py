@@ -32,9 +32,6 @@ TENSOR_BYTES = 32 << 10
 IN_FLIGHT = (1, 4, 16)
 
 DELAY_MS = 2.0
-ENOUGH = 100
-"""So many kills ought to bring up aborts of all kinds."""
-
 WARM_UP = 5
 FRAME_BYTES = 112
 TAIL_FRAMES = 64

@@ -34,7 +34,8 @@ static void fail_sends(struct tcp_channel *channel, struct list *sends, pccl_sta
     }
 }
 
-void pccl__tcp_fail_all(struct tcp_channel *channel, pccl_status why) {
+/* Everything posted ends with `why`; every stripe is closed. */
+static void fail_all(struct tcp_channel *channel, pccl_status why) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];
         if (!stripe) continue;
@@ -68,7 +69,7 @@ void pccl__tcp_break(struct tcp_channel *channel, int system_errno, const char *
     (void)pccl__fail(&channel->base.error, PCCL_PEER_LOST, "tcp link to %s: %s%s%s", channel->address.text, why,
                      system_errno ? ": " : "", system_errno ? strerror(system_errno) : "");
     channel->base.error.system_errno = system_errno;
-    pccl__tcp_fail_all(channel, PCCL_PEER_LOST);
+    fail_all(channel, PCCL_PEER_LOST);
 }
 
 /* ---------------------------------------------------------------- posting */
@@ -281,7 +282,7 @@ static void close_channel(struct pccl__channel *base, pccl_status why) {
     if (channel->closed) return;
     channel->closed = true; /* first: a stripe that fails now must not break the channel with another reason */
     if (!base->broken) pccl__tcp_flush(channel);
-    pccl__tcp_fail_all(channel, why);
+    fail_all(channel, why);
 }
 
 static void free_channel(struct pccl__channel *base) {

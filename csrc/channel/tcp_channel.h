@@ -97,8 +97,6 @@ pccl_status pccl__tcp_channel_new(struct tcp_transport *transport, const pccl_me
                                   struct pccl__channel **channel);
 /* A transfer of this channel ends, from whatever list it is in. */
 void pccl__tcp_complete(struct tcp_channel *channel, struct pccl__transfer *transfer, pccl_status status);
-/* Everything posted ends with `why`; every stripe is closed. */
-void pccl__tcp_fail_all(struct tcp_channel *channel, pccl_status why);
 /* Beyond repair. `format` explains; " (errno text)" is appended for a system_errno. */
 void pccl__tcp_break(struct tcp_channel *channel, int system_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -154,7 +152,6 @@ bool pccl__tcp_silence_partly(struct tcp_stripe *stripe, uint32_t bytes);
 void pccl__tcp_silence_tell(struct tcp_stripe *stripe, uint64_t now_ns);
 /* At the end of each progress: gives up silent stripes, sets look_ns. May break the channel. True: to be flushed. */
 bool pccl__tcp_silence_look(struct tcp_channel *channel);
-uint64_t pccl__tcp_silence_limit(const struct tcp_transport *transport);
 
 /* ---- tcp_medium.c */
 bool pccl__tcp_medium_look(struct pccl__transport *transport, bool sleeping);

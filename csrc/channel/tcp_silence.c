@@ -28,10 +28,6 @@
 #define LOOK_NS (500 * NS_PER_MS)
 #define LATE_NS (1000 * NS_PER_MS)
 
-uint64_t pccl__tcp_silence_limit(const struct tcp_transport *transport) {
-    return max_u64(transport->connect_timeout_ns, LEAST_NS);
-}
-
 /* ---------------------------------------------------------------- the receiving side */
 
 /* True: bytes of the DATA frame under way came that the other side was not told of. */
@@ -117,7 +113,7 @@ static bool ask_others(struct tcp_channel *channel, struct tcp_stripe *silent) {
 }
 
 bool pccl__tcp_silence_look(struct tcp_channel *channel) {
-    uint64_t now_ns = channel->now_ns, limit_ns = pccl__tcp_silence_limit(channel->transport);
+    uint64_t now_ns = channel->now_ns, limit_ns = max_u64(channel->transport->connect_timeout_ns, LEAST_NS);
     bool late = now_ns - channel->looked_ns >= LOOK_NS + LATE_NS, more = false;
     channel->looked_ns = now_ns;
     channel->look_ns = NEVER_NS;

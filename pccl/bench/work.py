@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier")
 ROOT = 0
 
 

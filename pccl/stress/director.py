@@ -102,7 +102,6 @@ class _Newcomer:
 
     fault: Fault
     number: int
-    started_s: float
     kill_s: float | None = None
 
 
@@ -127,7 +126,6 @@ class Director:
     _progress_s: float = 0.0
     _begin_s: float = 0.0
     _due_s: float = 0.0
-    _idle_s: float = 0.0
     _master_back_s: float = 0.0
     _newcomer: _Newcomer | None = None
 
@@ -227,7 +225,7 @@ class Director:
             return self._run(at_s)
         if self.phase == Phase.FINISHING:
             if all(self.peers[number].finished for number in self.living):
-                self.phase, self._idle_s = Phase.IDLING, at_s
+                self.phase = Phase.IDLING
                 return self._tell_all("idle", seconds=IDLE_S)
         elif self.phase == Phase.IDLING:
             if all(self.peers[number].idled for number in self.living):
@@ -306,17 +304,17 @@ class Director:
         actions: list[Action] = []
         while self._fault is not None:
             fault, self._fault = self._fault, next(self._plan, None)
-            actions += self._invite(fault, at_s) if fault.kind == "donor" else self._hit(fault, at_s)
+            actions += self._invite(fault, at_s) if fault.kind == "donor" else self._hit(fault)
             if self._fault is None or not self._fault.joins:
                 break
         if not actions:
             self._wait(at_s)
         return actions
 
-    def _invite(self, fault: Fault, at_s: float) -> list[Action]:
+    def _invite(self, fault: Fault) -> list[Action]:
         """A newcomer, so that there is somebody to fetch the state; the donor's time comes when it was admitted."""
         start = self._start(self._next_number % self.scenario.peers)
-        self._newcomer = _Newcomer(fault, start.number, at_s)
+        self._newcomer = _Newcomer(fault, start.number)
         return [start]
 
     def _victims(self, fault: Fault, free: set[int]) -> list[int]:
