@@ -304,7 +304,7 @@ class Director:
         actions: list[Action] = []
         while self._fault is not None:
             fault, self._fault = self._fault, next(self._plan, None)
-            actions += self._invite(fault, at_s) if fault.kind == "donor" else self._hit(fault)
+            actions += self._invite(fault) if fault.kind == "donor" else self._hit(fault, at_s)
             if self._fault is None or not self._fault.joins:
                 break
         if not actions:
