@@ -106,6 +106,9 @@ static pccl_record *place(struct reader *reader, pccl_record *beyond) {
     return record;
 }
 
+/* The number of the oldest entry that a ring of `places` still has. */
+static uint64_t oldest(uint64_t written, uint64_t places) { return written - min_u64(written, places); }
+
 static void fill_operation(pccl_record *record, const struct pccl__record *from) {
     record->kind = PCCL_RECORD_OPERATION;
     record->status = (pccl_status)from->status;
@@ -136,8 +139,7 @@ static void fill_note(pccl_record *record, const struct pccl__note *note) {
 }
 
 static void read_ended(const struct pccl__recorder *recorder, struct reader *reader, pccl_record *beyond) {
-    uint64_t kept = min_u64(recorder->records_written, PCCL_RECORD_OPERATIONS);
-    for (uint64_t i = recorder->records_written - kept; i < recorder->records_written; i++) {
+    for (uint64_t i = oldest(recorder->records_written, PCCL_RECORD_OPERATIONS); i < recorder->records_written; i++) {
         const struct pccl__record *from = &recorder->records[i % PCCL_RECORD_OPERATIONS];
         pccl_record *record = place(reader, beyond);
         fill_operation(record, from);
@@ -165,8 +167,7 @@ static void read_open(struct pccl__core *core, const struct list *list, struct r
 }
 
 static void read_notes(const struct pccl__recorder *recorder, struct reader *reader, pccl_record *beyond) {
-    uint64_t kept = min_u64(recorder->notes_written, PCCL_RECORD_NOTES);
-    for (uint64_t i = recorder->notes_written - kept; i < recorder->notes_written; i++) {
+    for (uint64_t i = oldest(recorder->notes_written, PCCL_RECORD_NOTES); i < recorder->notes_written; i++) {
         const struct pccl__note *note = &recorder->notes[i % PCCL_RECORD_NOTES];
         if (note->kind == PCCL_RECORD_OPERATION) continue; /* its operation has it */
         pccl_record *record = place(reader, beyond);
