@@ -173,7 +173,8 @@ class MasterProtocol:
         elif not isinstance(message, LEGAL[entry.phase]):
             self._fault(peer, f"{type(message).__name__} from a peer that is {entry.phase.value}", now)
         elif not entry.known and (entry.usurped or not isinstance(message, Leave)):
-            entry.heard = now
+            if not entry.usurped:  # otherwise it may be anyone, which is no sign of life of the peer
+                entry.heard = now
             self._roster.send(peer, WhoAreYou())
         else:
             entry.heard = now

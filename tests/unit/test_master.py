@@ -117,6 +117,17 @@ def test_a_second_process_with_the_same_id_is_refused() -> None:
     assert bench.master.census.peers == 1
 
 
+def test_who_comes_under_the_id_of_a_dead_member_is_no_sign_of_its_life() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    bench.kill("b")
+    for _ in range(4):  # the next life of the process tries again and again
+        bench.wait(1_500)
+        bench.say("b", _hello("b", secret="z"))
+        bench.say("b", Leave(""))
+    assert _members(bench, "a") == "a"
+
+
 def test_a_refusal_names_both_versions() -> None:
     bench = Bench()
     refused = _sent(bench.say("a", OtherVersion(7)), "a")[0]
