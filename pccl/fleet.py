@@ -58,7 +58,7 @@ class Line:
         self.read_fd = read_fd
         self._write_fd = write_fd
         self._partial = b""
-        self._ready: deque[Message] = deque()
+        self._ready: deque[bytes] = deque()
         self.ended = False
 
     @classmethod
@@ -89,8 +89,8 @@ class Line:
             view = view[os.write(self._write_fd, view) :]
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message, or None when none came within `timeout_s` (None: wait on). EOFError: the other end is
-        gone.
+        """The next message, or None when none came within `timeout_s` (None: wait on). EOFError: the other end is gone.
+        ValueError: it sent a line that is no JSON.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._ready:
@@ -100,7 +100,7 @@ class Line:
             if not select.select([self.read_fd], [], [], left)[0]:
                 return None
             self.fill()
-        return self._ready.popleft()
+        return self.take()
 
     def fill(self) -> None:
         """Reads once what has arrived. Blocks when nothing has."""
@@ -110,11 +110,14 @@ class Line:
             data = b""
         self.ended = not data
         *lines, self._partial = (self._partial + data).split(b"\n")
-        self._ready.extend(json.loads(text) for text in lines)
+        self._ready.extend(lines)
 
     def take(self) -> Message | None:
-        """A message that has been read already, else None. Never blocks."""
-        return self._ready.popleft() if self._ready else None
+        """A message that has been read already, else None. Never blocks. Raises ValueError as `receive`."""
+        if not self._ready:
+            return None
+        message: Message = json.loads(self._ready.popleft())
+        return message
 
     def close(self) -> None:
         """Gives both descriptors back."""

@@ -16,6 +16,8 @@ def parse(text: str) -> list[int]:
             sizes.append(_one(part))
             continue
         size, end = _one(first), _one(last)
+        if size > end:
+            raise ValueError(f"not a range: {part!r} (it begins with the smaller size)")
         while size <= end:
             sizes.append(size)
             size *= RANGE_FACTOR
@@ -34,6 +36,6 @@ def _one(text: str) -> int:
     digits = text.strip().upper().removesuffix("B").removesuffix("I")
     suffix = digits[-1:] if digits[-1:] in SUFFIXES else ""
     number = digits.removesuffix(suffix) if suffix else digits
-    if not number.isdigit() or int(number) == 0:
+    if not number.isdecimal() or int(number) == 0:
         raise ValueError(f"not a size: {text!r} (write 4, 64K, 1M, lists with commas, ranges as 4..64M)")
     return int(number) * SUFFIXES[suffix]

@@ -36,7 +36,7 @@ MPI_DEFAULTS = {
 
 
 class TeamFailed(Exception):
-    """A process of a team ended or did not answer; the text names it."""
+    """A process of a team ended, did not answer, or could not do what it was asked; the text names it."""
 
 
 class Team:
@@ -83,6 +83,8 @@ class Team:
             child, message = arrived
             if message is None:
                 raise TeamFailed(f"{child.name} ended with exit status {child.exit_code}")
+            if "failed" in message:
+                raise TeamFailed(f"{child.name}: {message['failed']}")
             found[child.name] = message
         return [found[child.name] for child in self._children]
 

@@ -73,8 +73,12 @@ def main() -> None:
     line.send(rank=contender.rank)
     while (command := _next(line))["do"] != "stop":
         if command["do"] == "prepare":
-            worker.prepare(command["shape"])
-            line.send(ready=True)
+            try:
+                worker.prepare(command["shape"])
+            except (MemoryError, ValueError) as failure:
+                line.send(failed=str(failure))
+            else:
+                line.send(ready=True)
         elif command["do"] == "check":
             line.send(right=worker.check())
         elif command["do"] == "transport":

@@ -32,7 +32,7 @@ def bench(
     from pccl.bench.report import JsonReport, TableReport
     from pccl.bench.team import TeamFailed
 
-    versus = tuple(name.strip() for name in vs.split(",") if name.strip())
+    versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
     try:
         wanted = tuple(bench_sizes.parse(sizes))
     except ValueError as wrong:

@@ -27,5 +27,10 @@ def demo(
     from pccl.demo.story import Script
     from pccl.demo.supervisor import Demo, Settings
 
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        typer.echo(f"pccl demo: {failure}", err=True)
+        raise typer.Exit(2) from None
     settings = Settings(output, Script(rounds_together=rounds), steps)
     raise typer.Exit(Demo(settings, Console()).run())

@@ -51,9 +51,14 @@ def relay(
             line = Line.over_stdio()
             line.send(listening=link.address)
             while True:
-                line.send(**answer(link, line.receive()))
+                try:
+                    command = line.receive()
+                except (ValueError, RecursionError) as wrong:
+                    line.send(error=f"a command is a line of JSON: {wrong}")
+                else:
+                    line.send(**answer(link, command))
     except (EOFError, BrokenPipeError):
         raise typer.Exit(0) from None
-    except (PCCLError, ValueError) as failure:
+    except PCCLError as failure:
         typer.echo(f"pccl relay: {failure}", err=True)
         raise typer.Exit(1) from None

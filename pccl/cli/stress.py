@@ -25,7 +25,7 @@ VIOLATIONS_SHOWN = 20
 
 def stress(
     scenario: Annotated[str, typer.Argument(help="A scenario's name, a file of your own (*.toml), or `list`.")],
-    minutes: Annotated[float | None, typer.Option(min=0.05, help="How long faults go on.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.05, max=60 * 24 * 31, help="How long faults go on.")] = None,
     peers: Annotated[int | None, typer.Option(min=2, max=128, help="Peers at a time.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Decides all faults; drawn if missing.")] = None,
     hosts: Annotated[
@@ -33,7 +33,7 @@ def stress(
     ] = "local",
     tensors: Annotated[str | None, typer.Option(help='Sizes instead of the scenario\'s: "4 MiB,64 KiB".')] = None,
     patience: Annotated[
-        float, typer.Option(min=0.1, help="Factor for all limits of time; more on busy machines.")
+        float, typer.Option(min=0.1, max=1000, help="Factor for all limits of time; more on busy machines.")
     ] = 1.0,
     json: Annotated[Path | None, typer.Option(help="Write all results there.", dir_okay=False)] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the timeline there (PNG).", dir_okay=False)] = None,
@@ -59,7 +59,8 @@ def stress(
         raise _refused(picture.NEEDS)
     try:
         chosen, wanted = _chosen(scenario, minutes, peers, tensors, hosts)
-    except ValueError as wrong:
+        folder = _prepared(output, json, plot)
+    except (ValueError, OSError) as wrong:
         raise _refused(str(wrong)) from wrong
     seed = supervisor.draw_seed() if seed is None else seed
     options = {"seed": seed, "minutes": minutes, "peers": peers, "tensors": tensors}
@@ -68,8 +69,6 @@ def stress(
     repeat = report.command(scenario, options)
     console = Console()
     print_line(console, f"{chosen.title}\n{repeat}")
-    folder = output or Path(tempfile.mkdtemp(prefix="pccl-stress-"))
-    folder.mkdir(parents=True, exist_ok=True)
     shown = screen.choose(console)
     settings = supervisor.Settings(seed, wanted, folder, patience, python)
     try:
@@ -102,9 +101,23 @@ def _chosen(
     chosen = scenarios.load(name)
     chosen = replace(chosen, minutes=minutes or chosen.minutes, peers=peers or chosen.peers)
     if tensors is not None:
-        sizes = tuple(scenarios.size(part.strip()) for part in tensors.split(","))
+        try:
+            sizes = tuple(scenarios.size(part.strip()) for part in tensors.split(","))
+        except ValueError as wrong:
+            raise ValueError(f"each of --tensors {wrong}, not {tensors!r}") from None
         chosen = replace(chosen, work=replace(chosen.work, tensors=sizes))
     return chosen, stress_hosts.parse(hosts)
+
+
+def _prepared(output: Path | None, *results: Path | None) -> Path:
+    """The folder for logs; that the results can be written shall not be found out hours later. Raises OSError."""
+    for path in results:
+        if path is not None:
+            path.open("ab").close()
+    if output is None:
+        return Path(tempfile.mkdtemp(prefix="pccl-stress-"))
+    output.mkdir(parents=True, exist_ok=True)
+    return output
 
 
 def _tell(console: Console, outcome: Outcome) -> None:

@@ -30,7 +30,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line may choose; `steps` are the local ones of a round."""
+    """What the command line may choose; `output` is a folder that is there, `steps` are the local ones of a round."""
 
     output: Path
     script: Script
@@ -52,7 +52,6 @@ class Demo:
     def run(self) -> int:
         """Blocks until the story is over. Returns the exit status: 0 only if all was as promised."""
         output = self._settings.output
-        output.mkdir(parents=True, exist_ok=True)
         journal = output / "master.journal"
         for stale in (journal, *output.glob("*.log")):
             stale.unlink(missing_ok=True)

@@ -97,6 +97,8 @@ class Relay:
         if name_at is not None and not 0 <= name_at[0] < name_at[1] <= READ_BYTES:
             raise InvalidArgument(f"name_at is (first, end) of some bytes, not {name_at!r}")
         target, where = addresses.parse(to), addresses.parse(listen)
+        if target.port == 0:
+            raise InvalidArgument(f"a relay has to know to which port it forwards, not {to!r}")
         try:
             target, where = addresses.resolve(target)[0], addresses.resolve(where)[0]
             port = _Port(where)
@@ -219,7 +221,7 @@ class Link:
     def at(self, direction: Direction, after_bytes: int, action: Action, *, name: str | None = None) -> None:
         """Calls `action` in the relay's thread as soon as exactly so many more bytes, of all connections or those of
         `name`, were sent on; before the next one is. It must not block. Raises InvalidArgument."""
-        if direction not in ("up", "down") or after_bytes < 1:
+        if direction not in ("up", "down") or not isinstance(after_bytes, int) or after_bytes < 1:
             raise InvalidArgument(f'a trigger is "up" or "down" after at least one byte, not {direction} {after_bytes}')
         self._relay.run(lambda: self._meter(name, direction).add(after_bytes, action))
 

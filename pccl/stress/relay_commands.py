@@ -35,7 +35,7 @@ def _action(link: Link, command: Any) -> Callable[[], Message]:
     if not isinstance(command, dict):
         raise InvalidArgument(f"a command is an object, not {command!r}")
     verb, fields = command.get("do"), {key: value for key, value in command.items() if key != "do"}
-    if verb not in _VERBS:
+    if not isinstance(verb, str) or verb not in _VERBS:
         raise InvalidArgument(f"a relay cannot {verb!r}; it can {', '.join(_VERBS)}")
     call = _VERBS[verb]
 

@@ -15,6 +15,7 @@ from pccl.errors import InvalidArgument
 
 _PIECE_S = 0.01
 """Under a rate, so much time's worth of bytes goes at once: small enough to look like a steady flow."""
+_MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Faults:
             if name in ("hold", "refuse"):
                 right = isinstance(value, bool)
             else:
-                right = (whole or (name == "delay_ms" and isinstance(value, float))) and value >= 0
+                right = (whole or (name == "delay_ms" and isinstance(value, float))) and 0 <= value <= _MOST
             if not right:
                 raise InvalidArgument(f"{name} of a relay cannot be {value!r}")
         return replace(self, **changes)

@@ -98,7 +98,11 @@ def load(name: str) -> Scenario:
     if not path.exists():
         known = ", ".join(names())
         raise ScenarioError(Path(name), None, "", f"no such scenario; there are {known}, and files of yours (*.toml)")
-    return parse(path.read_text(), path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ScenarioError(path, None, "", getattr(failure, "strerror", None) or "is no text in UTF-8") from None
+    return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Scenario:

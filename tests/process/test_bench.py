@@ -67,7 +67,11 @@ def test_gloo_stands_beside() -> None:
 
 
 def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
-    cases = {("--vs", "nccl"): "choose from gloo, mpi, socket", ("--sizes", "4x"): "not a size"}
+    cases = {
+        ("--vs", "nccl"): "choose from gloo, mpi, socket",
+        ("--sizes", "4x"): "not a size",
+        ("--sizes", "8..4"): "not a range",
+    }
     if importlib.util.find_spec("mpi4py") is None:
         cases[("--vs", "mpi")] = "--vs mpi needs mpi4py: pip install mpi4py"
     for arguments, message in cases.items():
@@ -75,3 +79,10 @@ def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
         assert ran.returncode == 2
         assert message in ran.stderr
         assert "Traceback" not in ran.stderr
+
+
+def test_a_size_that_no_machine_has_room_for_is_one_clear_line() -> None:
+    ran = bench("all_reduce", "--sizes", "1000000000G")
+    assert ran.returncode == 1
+    assert "pccl bench: pccl-" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -48,3 +48,12 @@ def test_without_its_packages_the_demo_says_what_to_install() -> None:
     ran = run([sys.executable, "-c", hide])
     assert ran.returncode == 2
     assert "pip install 'pccl[demo]'" in ran.stdout
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line() -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    ran = run([sys.executable, "-m", "pccl", "demo", "--output", f"{__file__}/folder"])
+    assert ran.returncode == 2
+    assert ran.stdout.startswith("pccl demo: ")
+    assert "Traceback" not in ran.stdout

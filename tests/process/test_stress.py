@@ -138,6 +138,26 @@ def test_what_cannot_be_run_is_said_in_a_line(tmp_path: Path) -> None:
     assert "partition" in ran.stdout
 
 
+def test_what_cannot_be_read_or_written_is_said_before_anything_runs(tmp_path: Path) -> None:
+    folder, unreadable = tmp_path / "folder.toml", tmp_path / "bytes.toml"
+    folder.mkdir()
+    unreadable.write_bytes(b"title = '\xff'")
+    nowhere = str(tmp_path / "no" / "folder" / "file")
+    for arguments, text in (
+        ((str(folder),), "directory"),
+        ((str(unreadable),), "is no text in UTF-8"),
+        (("smoke", "--json", nowhere), nowhere),
+        (("smoke", "--output", str(unreadable)), "exists"),
+        (("smoke", "--tensors", "4 parsecs"), "each of --tensors is a size like"),
+        (("smoke", "--minutes", "inf"), "--minutes"),
+    ):
+        ran = pccl_stress(*arguments)
+        assert ran.returncode == 2, ran.stdout
+        assert text in ran.stdout
+        assert "Traceback" not in ran.stdout
+        assert "train together" not in ran.stdout
+
+
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     hide = (
         "import sys; sys.modules['matplotlib'] = None; from pccl.cli import main; "

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -54,6 +55,13 @@ def test_refusing_and_permitting(link: Link) -> None:
         3,
         {},
         {"do": "fly"},
+        {"do": ["cut"]},
+        {"do": "cut", "limit": "all"},
+        {"do": "set", "name": []},
+        {"do": "set", "delay_ms": float("inf")},
+        {"do": "set", "delay_ms": float("nan")},
+        {"do": "set", "rate": 10**400},
+        {"do": "at", "direction": "up", "bytes": 1.5, "then": {"do": "cut"}},
         {"do": "set", "direction": "sideways"},
         {"do": "set", "speed": 3},
         {"do": "cut", "hard": True},
@@ -96,6 +104,22 @@ def test_the_command_is_controlled_over_its_stdin() -> None:
         assert "error" in heard(fleet, child)
 
 
+def test_lines_that_are_no_json_are_answered_one_by_one() -> None:
+    command = [sys.executable, "-m", "pccl", "relay", "--to", "127.0.0.1:1", "--control"]
+    lines = ["{", "", "\udcff", "[" * 100_000, '{"do": "cut"}', "7"]
+    said = subprocess.run(
+        command,
+        check=True,
+        input="\n".join(lines) + "\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        timeout=LIMIT_S,
+    ).stdout
+    answers = [json.loads(line) for line in said.splitlines()][1:]
+    assert [next(iter(it)) for it in answers] == ["error", "error", "error", "error", "done", "error"]
+
+
 def test_the_command_ends_with_its_signal() -> None:
     command = [sys.executable, "-m", "pccl", "relay", "--to", "127.0.0.1:1", "--delay-ms", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -107,7 +131,8 @@ def test_the_command_ends_with_its_signal() -> None:
 
 
 def test_the_command_says_what_is_wrong() -> None:
-    command = [sys.executable, "-m", "pccl", "relay", "--to", "nowhere"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 1
-    assert "HOST:PORT" in done.stderr
+    for target, text in (("nowhere", "HOST:PORT"), ("127.0.0.1:0", "to which port it forwards")):
+        command = [sys.executable, "-m", "pccl", "relay", "--to", target]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT_S)
+        assert done.returncode == 1
+        assert text in done.stderr
