@@ -2,8 +2,8 @@
  *
  * allreduce.c - two processes sum a vector through pccl.h alone: no master, no Python.
  *
- *     cmake -S csrc -B build/c && cmake --build build/c
- *     cc -I csrc examples/allreduce.c build/c/libpccl_core.a -lpthread -lm -o allreduce && ./allreduce
+ *     cmake -S csrc -B build/lib && cmake --build build/lib
+ *     cc -I csrc examples/allreduce.c build/lib/libpccl_core.a -lpthread -lm -o allreduce && ./allreduce
  *
  * Membership comes from outside the data plane. Here two forked processes know each other from the start: each opens
  * its engine on a port that the system chooses, tells the other which one it is, and installs the view of both.
