@@ -14,7 +14,7 @@ import pytest
 
 from tests.process.faults import FAULTS, each_link, long
 from tests.process.harness import LIMIT_S
-from tests.process.team import LARGE, SMALL, Team
+from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
 pytestmark = pytest.mark.process
 
@@ -56,7 +56,7 @@ def test_everything_in_flight_is_told_and_nothing_spins(tmp_path: Path, fault: s
         assert team.outcomes().members == sorted(team.members)
         assert time.monotonic() - begun < LONG_BEFORE_S
         team.works()
-        team.back_to(before, survivors)
+        team.back_to(before, survivors, 4 * RSS_BYTES)  # what an engine keeps for large operations to come
 
 
 def test_failures_are_exceptions_and_processes_end_well(tmp_path: Path) -> None:
