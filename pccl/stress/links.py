@@ -8,7 +8,6 @@ and end in any order.
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +16,7 @@ from typing import Literal, Protocol
 
 from pccl.stress.kinds import KINDS
 from pccl.stress.namespaces import Namespace, Namespaces
-from pccl.stress.relay import DIALLER_ID, Link, Relay
-
-PORTS = range(20_000, 32_000)
-"""Below those that systems hand out by themselves."""
-BEHIND, BEFORE = "127.0.0.1", "127.0.0.2"
-"""A peer listens on the one, its relay at the same port on the other."""
+from pccl.stress.relay import Link, Relay
 
 
 @dataclass
@@ -142,13 +136,11 @@ class RelayLinks:
         self._slow_bytes = slow_rate // 8
         self._weather = Weather()
         self._wires: dict[int, _Wire] = {}
-        self._ports = iter(PORTS)
 
     def place(self, number: int, seat: int, master: str) -> Place:
         """Two new links: one before the master, one before the peer."""
-        port = next(port for port in self._ports if _is_free(port))
-        data = self._relay.link(f"{BEHIND}:{port}", f"{BEFORE}:{port}", name_at=DIALLER_ID)
-        control = self._relay.link(master, f"{BEFORE}:0")
+        data = self._relay.before_peer()
+        control = self._relay.link(master)
         self._wires[number] = _Wire(data, control)
         return Place(control.address, data.address)
 
@@ -162,8 +154,7 @@ class RelayLinks:
         wire = self._wires.pop(number, None)
         if wire is not None:
             for link in (wire.data, wire.control):
-                link.refuse()
-                link.reset()
+                link.close()
 
     def begin(self, kind: str, numbers: Sequence[int]) -> None:
         """From the next byte on."""
@@ -267,14 +258,3 @@ class NamespaceLinks:
         for source, target in blocked ^ self._blocked:
             self._namespaces.block(source, target, (source, target) in blocked)
         self._blocked, self._down, self._slow = blocked, down, slow
-
-
-def _is_free(port: int) -> bool:
-    """Whether both sides of a relay may have that port."""
-    for host in (BEHIND, BEFORE):
-        with socket.socket() as probe:
-            try:
-                probe.bind((host, port))
-            except OSError:
-                return False
-    return True

@@ -76,6 +76,7 @@ class Relay:
         self.meter = Meter()
         self._seed = seed
         self._links: list[Link] = []
+        self._numbers = itertools.count()
         self._failure: BaseException | None = None
         self._closed = False
         self._thread = Worker("pccl-relay", self._work)
@@ -104,7 +105,7 @@ class Relay:
             port = _Port(where)
         except OSError as failure:
             raise SystemFailure(f"a relay from {listen} to {to}: {failure.strerror or failure}") from None
-        link = Link(self, (target.host, target.port), port, name_at, f"{self._seed}/{len(self._links)}")
+        link = Link(self, (target.host, target.port), port, name_at, f"{self._seed}/{next(self._numbers)}")
         self._links.append(link)
         link.refuse(False)
         return link
@@ -155,6 +156,11 @@ class Relay:
         self.loop.call_soon_threadsafe(work)
         return done.result(_END_S)
 
+    def forget(self, link: Link) -> None:
+        """It holds nothing any more. In the relay's thread."""
+        if link in self._links:
+            self._links.remove(link)
+
     def fail(self, failure: BaseException) -> None:
         """For `close` to raise; the first one counts."""
         self._failure = self._failure or failure
@@ -163,7 +169,7 @@ class Relay:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            tasks = [task for link in self._links for task in link.dispose()]
+            tasks = [task for link in list(self._links) for task in link.dispose()]
             if tasks:
                 self.loop.run_until_complete(asyncio.wait(tasks))
         finally:
@@ -191,6 +197,7 @@ class Link:
         self._connections: dict[int, Connection] = {}
         self._numbers = itertools.count()
         self._accepted = 0
+        self._closed = False
 
     # ------------------------------------------------------------ for anyone
 
@@ -217,6 +224,10 @@ class Link:
             self._relay.run(self._shut if on else self._listen)
         except OSError as failure:
             raise SystemFailure(f"a relay on {self.address}: {failure.strerror or failure}") from None
+
+    def close(self) -> None:
+        """Resets all connections and gives the port up; the link is of no use any more. Idempotent."""
+        self._relay.run(self._close)
 
     def at(self, direction: Direction, after_bytes: int, action: Action, *, name: str | None = None) -> None:
         """Calls `action` in the relay's thread as soon as exactly so many more bytes, of all connections or those of
@@ -264,6 +275,18 @@ class Link:
         tasks = [connection.task for connection in self._connections.values()]
         self._end(None, None, reset=False)
         return tasks
+
+    def _close(self) -> None:
+        self._closed = True
+        self._end(None, None, reset=True)
+        self._shut()
+        self._port.release()
+        self._forget()
+
+    def _forget(self) -> None:
+        """A link that is closed is kept until its last connection has ended."""
+        if self._closed and not self._connections:
+            self._relay.forget(self)
 
     def _meter(self, name: str | None, direction: Direction) -> Meter:
         """Counts the bytes of that name; of all for None."""
@@ -313,6 +336,7 @@ class Link:
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
             self._relay.fail(failure)
+        self._forget()
 
 
 class _Port:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import time
 from collections.abc import Iterator
 from itertools import permutations
 
 import pytest
 
-from pccl.stress import links
 from pccl.stress.links import RelayLinks, Weather
 from pccl.stress.relay import DIALLER_ID
 
@@ -75,9 +76,9 @@ class Peer:
         assert place.advertise is not None
         assert place.shm == "off", "bytes must go where they can be disturbed"
         host, _, port = place.advertise.rpartition(":")
-        assert host == links.BEFORE
         self.relay = (host, int(port))
-        self.listener = socket.create_server((links.BEHIND, int(port)))
+        self.control = place.master
+        self.listener = socket.create_server(("127.0.0.1", int(port)))
         self.listener.settimeout(LIMIT_S)
         made.joined(number, self.name.hex())
 
@@ -158,5 +159,20 @@ def test_an_ended_peer_frees_its_links(three: tuple[RelayLinks, list[Peer]]) -> 
         socket.create_connection(b.relay, LIMIT_S).recv(1)
     made.begin("cut", [0])
     made.heal("cut", [0])
+    socket.create_server(b.relay).close()  # its port is anybody's again
     ab.close()
     ba.close()
+
+
+def test_peers_that_come_and_go_hold_nothing(three: tuple[RelayLinks, list[Peer]]) -> None:
+    made, (a, *_) = three
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(3, 20):
+        peer = Peer(made, number, a.control)
+        near, far = a.dial(peer)
+        made.ended(number)
+        for one in (near, far, peer.listener):
+            one.close()
+    deadline = time.monotonic() + LIMIT_S
+    while len(os.listdir("/proc/self/fd")) > before:
+        assert time.monotonic() < deadline, "descriptors are left"
