@@ -108,7 +108,8 @@ class JointCalls:
         for number in self._votes.voted_groups():
             group = self._roster.groups[number]
             if group.sync is None and self._votes.group_count(number) == len(group.members):
-                self._begin_sync(number, group, now)
+                if group.gathering is None:  # else the next view tells which links there are
+                    self._begin_sync(number, group, now)
             elif not group.sync_knows_links:
                 self.links_changed(group, now)
 

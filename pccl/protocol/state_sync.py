@@ -139,7 +139,8 @@ class StateSync:
             self.outcome = Refusal(f"rank {self._ranks[peer]} gave up its call while the state was fetched")
 
     def lost(self, peer: PeerId) -> None:
-        """`peer` is no longer a member."""
+        """`peer` is no longer a member. Whether those that are left have links enough is known with their next view:
+        then comes `links`."""
         if self.outcome is not None or peer not in self._members:
             return
         self._members.remove(peer)
@@ -147,7 +148,7 @@ class StateSync:
             self._gone.append(peer)
         if peer in self._pending:
             self._pending.remove(peer)
-        self._settle()
+        self._settle(links_are_known=False)
 
     def links(self, apart: Mapping[PeerId, Sequence[PeerId]]) -> None:
         """From now on members fetch from those alone to whom they have a link; `apart` as in the constructor."""
@@ -212,9 +213,9 @@ class StateSync:
             if not self._lacks[peer] and (self._is_donor(peer) or any(self._reaches(it, peer) for it in stranded))
         ]
 
-    def _settle(self) -> None:
+    def _settle(self, links_are_known: bool = True) -> None:
         if self._pending:
-            self._give_orders()
+            self._give_orders(links_are_known)
             return
         members = self._members
         self.outcome = Agreement(
@@ -223,7 +224,7 @@ class StateSync:
             {peer: self._received[peer] for peer in members},
         )
 
-    def _give_orders(self) -> None:
+    def _give_orders(self, links_are_known: bool) -> None:
         """New ones to whom has none that it can follow; who cannot get any yet waits, if a member will be able to pass
         on to it what it lacks."""
         idle = [peer for peer in self._pending if not self._can_go_on(peer)]
@@ -233,7 +234,7 @@ class StateSync:
                 self._order_all(peer, passes_on=any(self._reaches(it, peer) for it in waiting))
             elif peer not in self._orders or self._orders[peer].fetches:
                 self._order(peer, _Orders())
-        self._find_relays(waiting)
+        self._find_relays(waiting, links_are_known)
 
     def _order_all(self, peer: PeerId, passes_on: bool) -> None:
         """It fetches what it lacks, whether it has fetched it before or not."""
@@ -251,7 +252,7 @@ class StateSync:
         fetches = self.orders(peer)
         return bool(fetches) and all(fetch.sources for fetch in fetches)
 
-    def _find_relays(self, waiting: list[PeerId]) -> None:
+    def _find_relays(self, waiting: list[PeerId], links_are_known: bool) -> None:
         """Follows the content from those who have it, or get it and pass it on, through the waiting members. Where that
         ends, one more member is asked to pass it on; if there is none, all was in vain."""
         hopes = [*self._relays, *(it for it in self._pending if it not in waiting and self._orders[it].passes_on)]
@@ -263,12 +264,13 @@ class StateSync:
                 if recruit is None:
                     lack = self._out_of_reach(left[0], hopes)
                     assert lack is not None
-                    self.outcome = Refusal(self._no_donor(left[0], lack))
+                    if links_are_known or not self._holders_apart(left[0], lack):
+                        self.outcome = Refusal(self._no_donor(left[0], lack))
                     return
                 if not self._lacks[recruit]:
                     self._relays.append(recruit)
                     self._order(recruit, _Orders())
-                    self._give_orders()
+                    self._give_orders(links_are_known)
                     return
                 self._pending = [it for it in self._members if it in self._pending or it == recruit]
                 self._order_all(recruit, passes_on=True)
@@ -282,11 +284,16 @@ class StateSync:
             return False
         return not self._lacks[peer] or self._out_of_reach(peer, self._relays) is None
 
+    def _holders_apart(self, peer: PeerId, lack: Fetch) -> list[int]:
+        """The ranks of those that hold an entry and are there, but have no link to `peer`."""
+        left = [it for it in self._apart.get(peer, ()) if it in self._members and it not in self._gone]
+        holders = [*self._relays, *(donor for source in lack.sources for donor in source.donors)]
+        return sorted(self._ranks[it] for it in left if it in holders)
+
     def _no_donor(self, peer: PeerId, lack: Fetch) -> str:
         holders = sorted({self._ranks[donor] for source in lack.sources for donor in source.donors})
         name = self._offers[peer].entries[lack.index].name
-        left = [it for it in self._apart.get(peer, ()) if it in self._members and it not in self._gone]
-        apart = sorted({self._ranks[it] for it in left} & set(holders))
+        apart = self._holders_apart(peer, lack)
         if apart:
             return (
                 f"no donor: {quoted(name)} of revision {self.election.revision} is held by rank "

@@ -75,6 +75,8 @@ def test_a_donor_without_a_link_is_not_asked() -> None:
     sync = StateSync(offers, elected(offers, 5), {peer_of(2): (peer_of(0),)})
     assert [source.donors for fetch in sync.orders(peer_of(2)) for source in fetch.sources] == [(peer_of(1),)]
     sync.lost(peer_of(1))
+    assert sync.outcome is None, "the next view may offer the link again"
+    sync.links({peer_of(2): (peer_of(0),)})
     assert isinstance(sync.outcome, Refusal)
     assert "is held by rank 0 alone, to which rank 2 has no link" in sync.outcome.text
 
@@ -134,7 +136,9 @@ def test_relay_that_dies_is_replaced_by_one_that_fetches_still() -> None:
     sync.fetched(peer_of(2), [(peer_of(0), 10)])
     assert (sync.renewed(), donors_of(sync, 3), sync.round(peer_of(3))) == ([peer_of(3)], [peer_of(2)], 3)
     sync.lost(peer_of(2))
-    assert isinstance(sync.outcome, Refusal)
+    assert sync.outcome is None
+    sync.links({})
+    assert (sync.renewed(), donors_of(sync, 3)) == ([peer_of(3), peer_of(3)], [peer_of(0)]), "its link is offered again"
 
 
 def test_who_loses_its_way_to_the_donors_gets_it_from_whom_nobody_had_asked_to_pass_it_on() -> None:
