@@ -54,6 +54,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/in_place_kills.py
 	$(RUN)/python stress/master_kill.py
 	$(RUN)/python stress/leaks.py
+	$(RUN)/python stress/bounds.py
 
 fuzz: $(VENV)/installed-test
 	CC=$(CLANG) $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
