@@ -18,7 +18,7 @@ import stat
 import struct
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -146,3 +146,12 @@ def die_with_parent() -> None:
     while it is stopped. Elsewhere than on Linux nothing happens, and for a parent that has ended before."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command for a program that is not ours, so that it begins with `die_with_parent`."""
+    if not sys.platform.startswith("linux"):
+        return [*command]
+    first = f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {signal.SIGKILL:d}, 0, 0, 0)"
+    then = "os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-ISc", f"import ctypes, os, sys; {first}; {then}", *command]

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from pccl import system
 from pccl.fleet import LOCAL, Host
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -72,10 +73,11 @@ class Ssh(Host):
         super().__init__(login, address or self._target.rpartition("@")[2])
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """The shell there says its process id and becomes Python."""
+        """The shell there says its process id and becomes Python. If we die, so does the connection, and with it what
+        is stopped there."""
         settings = "".join(f" {name}={shlex.quote(value)}" for name, value in environment.items())
         there = f"echo $$; exec env{settings} {self._python} {shlex.join(arguments)}"
-        return [*SSH, *self._options, self._target, there]
+        return system.dying_with_us([*SSH, *self._options, self._target, there])
 
     def started(self, process: subprocess.Popen[bytes]) -> int:
         """Reads the process id, and not a byte more. Raises HostsError when there is none in time."""

@@ -49,8 +49,7 @@ def test_a_destination_is_a_login_and_where_the_others_reach_it(
     host = Ssh(destination)
     assert (host.name, host.address) == (name, address)
     command = host.command(["-c", "print(1)"], {})
-    assert command[: len(hosts.SSH)] == list(hosts.SSH)
-    assert command[len(hosts.SSH) : -1] == options
+    assert command[-1 - len(hosts.SSH) - len(options) : -1] == [*hosts.SSH, *options]
 
 
 def test_the_shell_there_says_its_process_id_and_becomes_python() -> None:

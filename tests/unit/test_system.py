@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 import subprocess
 import sys
@@ -93,3 +94,17 @@ def _is_open(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing else can")
+def test_a_program_of_others_dies_with_us() -> None:
+    parent = (
+        "import subprocess, sys; from pccl import system; "
+        "subprocess.Popen(system.dying_with_us(['sh', '-c', 'echo $$; kill -STOP $$'])); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        program = os.pidfd_open(int(started.stdout.readline()))
+        started.kill()
+        assert select.select([program], [], [], 30.0)[0], "it still is there"
+        os.close(program)
