@@ -29,25 +29,45 @@ struct pccl__poll {
     struct poll_slots table;
     struct list sleeping, idle; /* waiters */
     bool woken;                 /* a wake-up came while nobody slept */
+    uint32_t turn;              /* whose sources are looked at first: where more are ready than one wait can tell */
 };
 
-pccl_status pccl__poll_new(struct pccl__poll **result) {
-    struct pccl__poll *poll_set = calloc(1, sizeof *poll_set);
-    if (!poll_set) return PCCL_NO_MEMORY;
-    if (pthread_mutex_init(&poll_set->mutex, NULL) != 0) {
-        free(poll_set);
-        return PCCL_SYSTEM;
+static struct waiter *waiter_new(void) {
+    struct waiter *waiter = malloc(sizeof *waiter);
+    if (!waiter) return NULL;
+    if (pipe(waiter->pipe_fds) < 0) {
+        free(waiter);
+        return NULL;
     }
-    list_init(&poll_set->sleeping);
-    list_init(&poll_set->idle);
-    *result = poll_set;
-    return PCCL_OK;
+    for (int i = 0; i < 2; i++) {
+        (void)fcntl(waiter->pipe_fds[i], F_SETFL, O_NONBLOCK);
+        (void)fcntl(waiter->pipe_fds[i], F_SETFD, FD_CLOEXEC);
+    }
+    list_init(&waiter->link);
+    return waiter;
 }
 
 static void waiter_free(struct waiter *waiter) {
     close(waiter->pipe_fds[0]);
     close(waiter->pipe_fds[1]);
     free(waiter);
+}
+
+/* The first waiter is made here: a process that runs out of descriptors later still hears of those that it has. */
+pccl_status pccl__poll_new(struct pccl__poll **result) {
+    struct pccl__poll *poll_set = calloc(1, sizeof *poll_set);
+    struct waiter *first = waiter_new();
+    if (!poll_set || !first || pthread_mutex_init(&poll_set->mutex, NULL) != 0) {
+        pccl_status status = poll_set && !first ? PCCL_SYSTEM : PCCL_NO_MEMORY;
+        if (first) waiter_free(first);
+        free(poll_set);
+        return status;
+    }
+    list_init(&poll_set->sleeping);
+    list_init(&poll_set->idle);
+    list_push_back(&poll_set->idle, &first->link);
+    *result = poll_set;
+    return PCCL_OK;
 }
 
 void pccl__poll_free(struct pccl__poll *poll_set) {
@@ -66,21 +86,6 @@ void pccl__poll_forked(struct pccl__poll *poll_set) {
     list_splice(&poll_set->idle, &poll_set->sleeping);
     for (struct list *node; (node = list_pop_front(&poll_set->idle));)
         waiter_free(LIST_ENTRY(node, struct waiter, link));
-}
-
-static struct waiter *waiter_new(void) {
-    struct waiter *waiter = malloc(sizeof *waiter);
-    if (!waiter) return NULL;
-    if (pipe(waiter->pipe_fds) < 0) {
-        free(waiter);
-        return NULL;
-    }
-    for (int i = 0; i < 2; i++) {
-        (void)fcntl(waiter->pipe_fds[i], F_SETFL, O_NONBLOCK);
-        (void)fcntl(waiter->pipe_fds[i], F_SETFD, FD_CLOEXEC);
-    }
-    list_init(&waiter->link);
-    return waiter;
 }
 
 /* A full pipe wakes as well. */
@@ -116,8 +121,11 @@ void pccl__poll_remove(struct pccl__poll *poll_set, int handle) {
 }
 
 /* What poll(2) gets: the waiter's pipe first, then the table. The mutex is held. NULL: no memory. */
-static struct pollfd *copy_set(const struct poll_slots *table, const struct waiter *waiter, uint64_t **tokens,
+static struct pollfd *copy_set(struct pccl__poll *poll_set, const struct waiter *waiter, uint64_t **tokens,
                                nfds_t *count) {
+    const struct poll_slots *table = &poll_set->table;
+    uint32_t first = poll_set->turn;
+    poll_set->turn += PCCL__POLL_BATCH;
     size_t most = (size_t)table->count + 1;
     struct pollfd *set = malloc(most * sizeof *set);
     *tokens = malloc(most * sizeof **tokens);
@@ -128,7 +136,8 @@ static struct pollfd *copy_set(const struct poll_slots *table, const struct wait
     }
     set[0] = (struct pollfd){.fd = waiter->pipe_fds[0], .events = POLLIN};
     *count = 1;
-    for (int slot = 0; slot < table->count; slot++) {
+    for (int i = 0; i < table->count; i++) {
+        int slot = (int)((first + (uint32_t)i) % (uint32_t)table->count);
         if (table->slots[slot].fd < 0) continue;
         unsigned events = table->slots[slot].events;
         short wanted = (short)((events & PCCL__POLL_IN ? POLLIN : 0) | (events & PCCL__POLL_OUT ? POLLOUT : 0));
@@ -164,7 +173,7 @@ static bool begin_wait(struct pccl__poll *poll_set, struct waiter **waiter, stru
     pthread_mutex_lock(&poll_set->mutex);
     struct list *node = list_pop_front(&poll_set->idle);
     *waiter = node ? LIST_ENTRY(node, struct waiter, link) : waiter_new();
-    *set = *waiter ? copy_set(&poll_set->table, *waiter, tokens, count) : NULL;
+    *set = *waiter ? copy_set(poll_set, *waiter, tokens, count) : NULL;
     if (*set) list_push_back(&poll_set->sleeping, &(*waiter)->link);
     if (*waiter && !*set) list_push_back(&poll_set->idle, &(*waiter)->link);
     *woken = poll_set->woken;

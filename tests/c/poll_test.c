@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -105,6 +106,37 @@ static void test_many(struct pccl__poll *poll) {
     for (int i = 0; i < MANY; i++) source_free(&sources[i], poll);
 }
 
+/* More sources are ready than one wait can tell, and stay so: all have their turn. */
+static void test_fair(struct pccl__poll *poll) {
+    enum { MANY = 3 * PCCL__POLL_BATCH / 2 };
+    static struct source sources[MANY];
+    for (int i = 0; i < MANY; i++) source_new(&sources[i], poll, PCCL__POLL_OUT);
+    for (int rounds = 0; rounds < 4; rounds++) EXPECT(turn(poll, NEVER_NS) == PCCL__POLL_BATCH);
+    for (int i = 0; i < MANY; i++) EXPECT(sources[i].calls > 0, "source %d had no turn", i);
+    for (int i = 0; i < MANY; i++) source_free(&sources[i], poll);
+}
+
+/* Out of descriptors a set still tells of those that it has. */
+static void test_no_descriptors(void) {
+    struct pccl__poll *poll;
+    EXPECT(pccl__poll_new(&poll) == PCCL_OK);
+    struct source source;
+    source_new(&source, poll, PCCL__POLL_OUT);
+    int lowest = dup(source.fds[0]);
+    EXPECT(lowest >= 0 && close(lowest) == 0);
+    struct rlimit old, none;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &old) == 0);
+    none = old;
+    none.rlim_cur = (rlim_t)lowest;
+    EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    EXPECT(turn(poll, NEVER_NS) == 1 && source.calls == 1);
+    struct pccl__poll *other;
+    EXPECT(pccl__poll_new(&other) == PCCL_SYSTEM && errno == EMFILE, "a set that could not wait is none");
+    EXPECT(setrlimit(RLIMIT_NOFILE, &old) == 0);
+    source_free(&source, poll);
+    pccl__poll_free(poll);
+}
+
 static void test_timeout(struct pccl__poll *poll) {
     uint64_t start_ns = clock_now_ns();
     EXPECT(turn(poll, 3 * NS_PER_MS + 1) == 0);
@@ -161,6 +193,8 @@ int main(void) {
     test_levels_and_changes(poll);
     test_stale_events(poll);
     test_many(poll);
+    test_fair(poll);
+    test_no_descriptors();
     test_timeout(poll);
     test_wake(poll);
     test_add_while_asleep(poll);

@@ -406,7 +406,7 @@ static void test_rule_breakers(void) {
     EXPECT(received > 0 && notices > 0, "the frames must not all be refused");
 }
 
-/* Without descriptors nobody spins, and when there are some again the waiting peer gets in. */
+/* Without descriptors nobody spins, nobody can be let in or dialled, and when there are some again both are. */
 static void test_no_descriptors(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
@@ -424,8 +424,10 @@ static void test_no_descriptors(void) {
     EXPECT(!transport->ready && transport->deadline_ns > clock_now_ns());
     struct pccl__ready ready[PCCL__POLL_BATCH];
     EXPECT(pccl__poll_wait(world->poll, 0, ready) == 0, "the listener still shouts");
-    EXPECT(setrlimit(RLIMIT_NOFILE, &old) == 0);
     post_traffic(&pair, 0, 2);
+    while (!pair.ends[0].channel->doubted) EXPECT(pair_step(&pair));
+    EXPECT(tcp_end(&pair, 0)->obstacle_errno == EMFILE && !pair.ends[0].channel->ready);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &old) == 0);
     pair_await_all(&pair);
     close(fd);
     pair_free(&pair);
