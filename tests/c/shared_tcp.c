@@ -134,6 +134,53 @@ struct pair_driver tcp_driver(struct tcp_setup *setup) {
                                 .owner = setup};
 }
 
+static const struct pccl__key first_key = {.epoch = 1, .tag = 77};
+
+static void open_and_expect(struct pair *pair, int end) {
+    pair->driver->open(pair, end);
+    pair->ends[end].channel->ops->expect(pair->ends[end].channel, 1);
+}
+
+static void make_pair(struct pair *pair, struct pair_driver *driver) {
+    memset(pair, 0, sizeof *pair);
+    pair->driver = driver;
+    pair->random = 1;
+    driver->make(pair, 8);
+}
+
+static void run_peer(struct pair_driver *driver, const pccl_member *parent, int port_fd) {
+    struct pair pair;
+    make_pair(&pair, driver);
+    struct tcp_world *world = pair.state;
+    world->members[0] = *parent;
+    open_and_expect(&pair, 1);
+    EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    pair_send(&pair, 1, first_key, 100);
+    while (pair_step(&pair)) continue;
+}
+
+pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver) {
+    make_pair(pair, driver);
+    struct tcp_world *world = pair->state;
+    int pipe_fds[2];
+    EXPECT(pipe(pipe_fds) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        run_peer(driver, &world->members[0], pipe_fds[1]);
+        _exit(0);
+    }
+    EXPECT(read(pipe_fds[0], &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    open_and_expect(pair, 0);
+    struct parcel *first = pair_parcel(pair, 0, false, first_key, 100);
+    EXPECT(pair_post(pair, first) == PCCL_OK);
+    pair_await(pair, first, PCCL_OK);
+    return child;
+}
+
 struct tcp_channel *tcp_end(struct pair *pair, int end) {
     return tcp_channel_of(pair->ends[end].channel);
 }

@@ -28,6 +28,9 @@ struct tcp_world {
 };
 
 struct pair_driver tcp_driver(struct tcp_setup *setup);
+/* Begins a pair whose end 1 is another process, which runs until it is killed: its id. The first transfer has come from
+ * there. */
+pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver);
 struct tcp_channel *tcp_end(struct pair *pair, int end);
 bool tcp_has_ipv6(void);
 /* How many descriptors this process has open. */

@@ -435,52 +435,12 @@ static void test_no_descriptors(void) {
 
 /* ---------------------------------------------------------------- processes */
 
-/* The other process: opens its end, sends one transfer of each kind, then only runs. */
-static void child_run(struct pair_driver *driver, const pccl_member *parent, int port_fd) {
-    struct pair pair;
-    pair_new(&pair, driver, 8, false);
-    struct tcp_world *world = pair.state;
-    if (pair.ends[0].channel) {
-        pair_close(&pair, 0, PCCL_CLOSED);
-        pair.ends[0].dead = true;
-    }
-    world->members[0] = *parent;
-    driver->open(&pair, 1);
-    pair.ends[1].channel->ops->expect(pair.ends[1].channel, 1);
-    EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
-    struct pccl__key key = {.epoch = 1, .tag = 77};
-    pair_send(&pair, 1, key, 100);
-    while (pair_step(&pair)) {
-    }
-}
-
 /* SIGKILL in the middle of everything: the survivor knows within milliseconds. */
 static void test_killed_process(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
-    pair_new(&pair, &driver, 8, false);
-    struct tcp_world *world = pair.state;
-    pair.ends[0].channel->ops->close(pair.ends[0].channel, PCCL_CLOSED);
-    pair.ends[0].channel->ops->free(pair.ends[0].channel);
-    int pipe_fds[2];
-    EXPECT(pipe(pipe_fds) == 0);
-    fflush(stdout);
-    pid_t child = fork();
-    EXPECT(child >= 0);
-    if (child == 0) {
-        child_run(&driver, &world->members[0], pipe_fds[1]);
-        _exit(0);
-    }
-    EXPECT(read(pipe_fds[0], &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
-    close(pipe_fds[0]);
-    close(pipe_fds[1]);
-    driver.open(&pair, 0);
-    pair.ends[0].channel->ops->expect(pair.ends[0].channel, 1);
-    struct pccl__key key = {.epoch = 1, .tag = 77};
-    struct parcel *first = pair_parcel(&pair, 0, false, key, 100);
-    EXPECT(pair_post(&pair, first) == PCCL_OK);
-    pair_await(&pair, first, PCCL_OK);
+    pid_t child = tcp_fork_peer(&pair, &driver);
     struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
     struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
     EXPECT(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);

@@ -171,44 +171,14 @@ static void test_bells(void) {
     pair_free(&pair);
 }
 
-/* The other process: sends one transfer, then only runs, until it is killed. */
-static void child_run(struct pair_driver *driver, const pccl_member *parent, int port_fd) {
-    struct pair pair = {.driver = driver, .random = 1};
-    driver->make(&pair, 8);
-    struct tcp_world *world = pair.state;
-    world->members[0] = *parent;
-    driver->open(&pair, 1);
-    pair.ends[1].channel->ops->expect(pair.ends[1].channel, 1);
-    EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
-    pair_send(&pair, 1, (struct pccl__key){.epoch = 1, .tag = 77}, 100);
-    while (pair_step(&pair)) continue;
-}
-
 /* SIGKILL in the middle of everything: nothing of it stays. */
 static void test_killed_process(void) {
     struct tcp_setup setup = {
         .address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
-    struct pair pair = {.driver = &driver, .random = 1};
-    driver.make(&pair, 8);
+    struct pair pair;
+    pid_t child = tcp_fork_peer(&pair, &driver);
     struct tcp_world *world = pair.state;
-    int pipe_fds[2];
-    EXPECT(pipe(pipe_fds) == 0);
-    fflush(stdout);
-    pid_t child = fork();
-    EXPECT(child >= 0);
-    if (child == 0) {
-        child_run(&driver, &world->members[0], pipe_fds[1]);
-        _exit(0);
-    }
-    EXPECT(read(pipe_fds[0], &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
-    close(pipe_fds[0]);
-    close(pipe_fds[1]);
-    driver.open(&pair, 0);
-    pair.ends[0].channel->ops->expect(pair.ends[0].channel, 1);
-    struct parcel *first = pair_parcel(&pair, 0, false, (struct pccl__key){.epoch = 1, .tag = 77}, 100);
-    EXPECT(pair_post(&pair, first) == PCCL_OK);
-    pair_await(&pair, first, PCCL_OK);
     EXPECT(tcp_end(&pair, 0)->stripes[0]->medium.rings, "across processes, too");
     struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
     struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
