@@ -38,8 +38,8 @@ class Status(IntEnum):
 
 
 class PCCLError(Exception):
-    """Base of everything that pccl raises. `status` is the number of `pccl_status` it stands for; `epoch` is the one
-    whose end made an operation fail, 0 for other failures."""
+    """Base of everything that pccl raises. `status` is the number of `pccl_status` it stands for; `epoch` is the newest
+    one whose end may have made an operation fail, 0 for other failures."""
 
     status: Status = Status.SYSTEM
     epoch: int = 0
