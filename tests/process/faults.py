@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from tests.process.team import Member, Team
 Strike = Callable[[Team, Member], None]
 
 DAMAGED_BYTES = 64
+SILENCE_S = 4.0
+"""Longer than it takes to give up a link with OPTIONS."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,14 @@ def silence(one: Member, other: Member, direction: Directions, hold: bool = True
         dialled.data.set(direction, name=dialler.id, hold=hold)
 
 
+def speak_again(team: Team, victim: Member) -> None:
+    """Ends a silence; whoever was about to give the link up for it has done so then. The members are to be idle."""
+    silence(victim, far_side(team, victim), "both", hold=False)
+    begun = time.monotonic()
+    while time.monotonic() - begun < SILENCE_S:
+        team.footprint(it for it in team.all if it.child.exit_code is None)
+
+
 def reset_control(victim: Member) -> None:
     victim.control.reset()
 
@@ -131,7 +142,7 @@ FAULTS = {
     ),
     "silence": Fault(
         lambda team, victim: silence(victim, far_side(team, victim), "both"),
-        heal=lambda team, victim: silence(victim, far_side(team, victim), "both", hold=False),
+        heal=speak_again,
     ),
     "control_reset": Fault(lambda team, victim: reset_control(victim), spared=True),
     "control_corrupt": Fault(

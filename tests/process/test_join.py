@@ -150,4 +150,9 @@ def test_a_member_fails_while_a_newcomer_is_let_in(tmp_path: Path, fault: str) -
                 team.gone(victim)
             team.settle()
             team.works()
+            if not case.gone:  # there is one member more than before
+                team.gone(joiner)
+                joiner.child.tell(kind="leave")
+                team.run.expect(joiner.child, "left")
+                team.settle()
             team.back_to(before, survivors)
