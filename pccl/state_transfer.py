@@ -3,9 +3,10 @@
 
 It knows the control plane as a stream of outputs and the data plane as regions to serve and ranges to fetch. The one
 idea: the calling thread reads the stream, and each plan's work is a `_Work` with a thread of its own, so the end of the
-vote, a plan that replaces another, and Ctrl-C all find a thread that listens. Only when the vote has ended well, which
-means that every member holds verified bytes of all it lacked, does the caller copy what was fetched over the user's
-tensors. Up to that point, whatever happens, nothing was changed.
+vote, a plan that replaces another, and Ctrl-C all find a thread that listens. What is served or written to is held by
+the work's thread until it has stopped that: a second Ctrl-C, which does not wait for it, endangers nothing. Only when
+the vote has ended well, which means that every member holds verified bytes of all it lacked, does the caller copy what
+was fetched over the user's tensors. Up to that point, whatever happens, nothing was changed.
 
 Ctrl-C before the vote is complete withdraws it; while members fetch it fails the call for all of them, since one would
 be left behind; once the master has answered it leaves this member alone with its old revision, and perhaps with half of
@@ -14,7 +15,6 @@ the new bytes. Calling again is right in each case: a revision that is not the a
 
 from __future__ import annotations
 
-import threading
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -43,7 +43,7 @@ from pccl.shared_state import (
     content_digest,
 )
 from pccl.state_fetch import Pending, StateFetch
-from pccl.thread import Worker
+from pccl.thread import Flag, Worker
 
 REQUEST_TIMEOUT_MS = 10_000
 """After so long without any progress of a request, its donor is left alone for a while."""
@@ -109,7 +109,7 @@ def _check_writable(state: SharedState) -> None:
 
 
 class _Work:
-    """What one plan orders, done in a thread of its own from construction until `end`."""
+    """What one plan orders, done from construction until `end` by a thread of its own, which stops what it began."""
 
     def __init__(
         self, plan: StatePlan, control: Voting, engine: Engine, state: SharedState, digest: StateDigest
@@ -122,7 +122,7 @@ class _Work:
         self._regions: list[tuple[Pointer, int]] = []
         self._fetch: StateFetch | None = None
         self._complete = False
-        self._interrupt = threading.Event()
+        self._interrupt = Flag()
         self._thread = Worker("pccl-state", self._run)
         self._thread.start()
 
@@ -130,10 +130,6 @@ class _Work:
         """Stops fetching and serving; no memory is touched any more when this returns. Idempotent."""
         self._interrupt.set()
         self._thread.wait()
-        try:
-            self._engine.state_stop(self._plan.sync)
-        except PCCLError:
-            pass  # closed: it has stopped everything
 
     def publish(self, sync: int) -> None:
         """Takes over what was fetched, since `sync` ended well. Nothing, where this plan is of an election that a
@@ -151,6 +147,16 @@ class _Work:
                 raise SharedStateError(f"{tensor.name!r} was written to while it was synchronised")
 
     def _run(self) -> None:
+        try:
+            self._do()
+            self._interrupt.wait()
+        finally:
+            try:
+                self._engine.state_stop(self._plan.sync)
+            except PCCLError:
+                pass  # closed: it has stopped everything
+
+    def _do(self) -> None:
         plan = self._plan
         report: StateFetched | StateFailed
         try:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A background thread whose end can be waited for from any thread, Ctrl-C included.
 
-The one idea: `threading.Thread.join` must not be left by a signal's exception. Up to CPython 3.12 it then takes a
-thread that still runs for one that has ended, and whoever asks next believes it. So the end is told by an event.
+The one idea: a signal's exception may leave any function that is written in Python between any two of its steps, also
+those of `threading`. Up to CPython 3.12 an interrupted `Thread.join` takes a thread that still runs for one that has
+ended, and whoever asks next believes it; an interrupted `Event` may stay locked for good, and whoever asks next hangs.
+So what is waited for here is a plain variable; a lock only cuts the sleep short.
 """
 
 from __future__ import annotations
@@ -16,13 +18,52 @@ SLICE_S = 0.2
 """The longest sleep: a signal that comes just before a thread falls asleep does not wake it."""
 
 
+class Flag:
+    """Is set once, and may be waited for. As `threading.Event`, but works whatever interrupts either side."""
+
+    __slots__ = ("_gate", "_up")
+
+    def __init__(self) -> None:
+        self._up = False
+        self._gate = (
+            threading.Lock()
+        )  # free once the flag is set, but for moments, or a lost moment of a slice's length
+        self._gate.acquire()
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+        return self._up
+
+    def set(self) -> None:
+        """Wakes who waits for it. Idempotent."""
+        self._up = True
+        self._open()
+
+    def wait(self, timeout_s: float = math.inf) -> bool:
+        """Blocks until it is set, at most so long: whether it is. Ctrl-C works."""
+        until = time.monotonic() + timeout_s
+        while not self._up:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self._gate.acquire(timeout=min(SLICE_S, left_s)):
+                self._open()
+        return True
+
+    def _open(self) -> None:
+        try:
+            self._gate.release()
+        except RuntimeError:  # somebody else did
+            pass
+
+
 class Worker(threading.Thread):
     """Runs `work` once, as a daemon. Wait for its end with `wait`, never with `join`."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._work = work
-        self._over = threading.Event()
+        self._over = Flag()
 
     def run(self) -> None:
         """On the thread."""
@@ -33,9 +74,7 @@ class Worker(threading.Thread):
 
     def wait(self, timeout_s: float = math.inf) -> bool:
         """Blocks until it has ended, at most so long: whether it has. Ctrl-C works, and the wait may be repeated."""
-        until = time.monotonic() + timeout_s
-        while not self._over.wait(min(SLICE_S, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until:
-                return False
+        if not self._over.wait(timeout_s):
+            return False
         self.join()  # none of our code runs there any more
         return True

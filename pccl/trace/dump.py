@@ -19,10 +19,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 from pccl._native import signal_pipe
 from pccl.errors import InvalidArgument, PCCLError, RemoteError, SystemFailure, TooFewPeers
+from pccl.request import whole
 from pccl.thread import Worker
 from pccl.trace import file
 from pccl.trace.record import Trace
@@ -138,43 +140,41 @@ def _prune(folder: Path, keep: int) -> None:
 
 class _Watcher:
     """A thread that dumps every communicator of the process when the pipe says that the signal came. It needs nothing
-    of the main thread, which may hang."""
+    of the main thread, which may hang. It ends with the pipe's other end."""
 
-    def __init__(self, number: int, folder: Path) -> None:
-        self.folder = folder
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        try:
-            signal_pipe(number, self._write)
-        except BaseException:
-            self._close()
-            raise
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        self._read, self._write = FileIO(read, "rb"), FileIO(write, "wb")
         self._thread = Worker("pccl-trace", self._work)
+
+    def start(self, number: int) -> None:
+        """From now on it does. Raises InvalidArgument."""
         self._thread.start()
+        signal_pipe(number, self._write.fileno())
 
     def stop(self) -> None:
         """Takes the handler back and ends the thread, after the records that it is writing. A call that Ctrl-C ended is
         to be made again."""
         signal_pipe(0, -1)
-        os.write(self._write, b"\0")
-        self._thread.wait()
-        self._close()
+        self._write.close()
+        if self._thread.ident is not None:
+            self._thread.wait()
 
     def forked(self) -> None:
         """In a forked child, where the thread does not exist: the handler would write to the parent's pipe."""
         signal_pipe(0, -1)
-        self._close()
+        self._write.close()
+        self._read.close()
 
     def _work(self) -> None:
-        while os.read(self._read, 1) != b"\0":
-            with _tracers_lock:
-                tracers = list(_tracers)
-            for tracer in tracers:
-                tracer.dump_into(tracer.folder or self.folder, "signal")
-
-    def _close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
+        with self._read as pipe:
+            while pipe.read(1):
+                with _tracers_lock:
+                    tracers = list(_tracers)
+                for tracer in tracers:
+                    tracer.dump_into(tracer.folder or self._folder, "signal")
 
 
 _watcher: _Watcher | None = None
@@ -195,7 +195,13 @@ def install_trace_signal(number: int | None = signal.SIGUSR1, folder: str | os.P
             _watcher.stop()
             _watcher = None
         if number is not None:
-            _watcher = _Watcher(int(number), chosen_folder(folder) or Path.cwd())
+            _watcher = _Watcher(chosen_folder(folder) or Path.cwd())
+            try:
+                _watcher.start(whole("number", number, 0, signal.NSIG))
+            except PCCLError:
+                _watcher.stop()
+                _watcher = None
+                raise
 
 
 def install_from_environment() -> None:

@@ -21,6 +21,7 @@ from pccl.protocol.state_peer import PeerStateSync
 from pccl.protocol.types import Ballot, PeerOutput, Resolve, SyncStep, Tell, VoteKind
 from pccl.shared_state import CHUNK_BYTES, SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
 from pccl.state_transfer import synchronise
+from pccl.thread import Worker
 
 POPULAR = SharedStateSyncStrategy.ENFORCE_POPULAR
 RECEIVE = SharedStateSyncStrategy.RECEIVE_ONLY
@@ -436,6 +437,41 @@ def test_interrupted_caller_stops_serving_and_changes_nothing() -> None:
     for call in calls:
         with pytest.raises(KeyboardInterrupt):
             call.result()
+
+
+def test_a_second_interrupt_does_not_take_memory_from_who_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller is gone while its thread still fetches: that keeps all until it has stopped it."""
+    donor, fetcher = state(1, revision=5), state(2)
+    run = Run(donor, fetcher, last=5)
+    fetching, resume = threading.Event(), threading.Event()
+
+    def interrupt(donor: bytes) -> None:
+        fetching.set()
+        run.controls[run.peers[1]].outputs.put(KeyboardInterrupt())
+        assert resume.wait(WAIT_S)
+
+    def interrupted(worker: Worker, timeout_s: float = 0) -> bool:
+        workers.append(worker)
+        raise KeyboardInterrupt
+
+    run.before_fetch = interrupt
+    workers: list[Worker] = []
+    monkeypatch.setattr(Worker, "wait", interrupted)
+    stopped: list[int] = []
+    engine = run.engines[run.peers[1]]
+    monkeypatch.setattr(engine, "state_stop", stopped.append)
+    with ThreadPoolExecutor(2) as threads:
+        for peer, one in zip(run.peers, run.states, strict=True):
+            call = threads.submit(synchronise, run.controls[peer], cast(Engine, run.engines[peer]), one, POPULAR)
+        with pytest.raises(KeyboardInterrupt):
+            call.result(WAIT_S)
+        assert fetching.is_set()
+        assert stopped == []
+        resume.set()
+    for worker in workers:
+        worker.join(WAIT_S)
+        assert not worker.is_alive()
+    assert stopped == [run.sync_id]
 
 
 @pytest.mark.parametrize("gone", [0, 1])
