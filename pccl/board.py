@@ -12,6 +12,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 EVENTS_SHOWN = 14
+COLUMNS_LEAST = 70
+"""Of a terminal in which a table of peers can be read."""
 
 
 class Board:
@@ -34,6 +36,11 @@ class Board:
     def close(self) -> None:
         """Leaves the last state standing."""
         self._live.stop()
+
+
+def fits(console: Console) -> bool:
+    """Whether a board can be shown there: in a terminal that can move its cursor and is not too narrow."""
+    return console.is_terminal and not console.is_dumb_terminal and console.width >= COLUMNS_LEAST
 
 
 def event(at_s: float, text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.table import Table
 
-from pccl.board import Board, event, print_line
+from pccl.board import Board, event, fits, print_line
 from pccl.stress.director import Director, Peer
 from pccl.stress.timeline import Timeline
 
@@ -69,8 +69,8 @@ class PlainScreen:
 
 
 def choose(console: Console) -> Screen:
-    """The live table where `console` is a terminal."""
-    return LiveScreen(console) if console.is_terminal else PlainScreen(console)
+    """The live table where there is room for it."""
+    return LiveScreen(console) if fits(console) else PlainScreen(console)
 
 
 def summary(director: Director, timeline: Timeline) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from pccl import board
@@ -34,3 +35,12 @@ def test_a_line_is_printed_as_it_is() -> None:
     text = "[bold]" + "x" * 200 + " 127.0.0.1:5 'quoted'"
     board.print_line(terminal, text)
     assert out.getvalue() == text + "\n"
+
+
+def test_a_board_needs_a_terminal_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert board.fits(Console(force_terminal=True, width=80))
+    assert not board.fits(Console(force_terminal=True, width=40))
+    assert not board.fits(Console(file=io.StringIO(), width=80))
+    monkeypatch.setenv("TERM", "dumb")
+    assert not board.fits(Console(force_terminal=True, width=80))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from pccl.demo import screen
@@ -140,7 +141,8 @@ def test_a_story_that_stops_in_the_middle_says_what_it_waits_for() -> None:
     assert any("0 peers finished, not 5" in fault for fault in run.story.faults())
 
 
-def test_plain_lines_and_the_table_show_every_peer() -> None:
+def test_plain_lines_and_the_table_show_every_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     plain, terminal = StringIO(), StringIO()
     run = Run()
     lines = screen.choose(Console(file=plain, width=200))

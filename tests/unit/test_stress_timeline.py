@@ -103,7 +103,8 @@ def test_the_report_is_plain_json_and_the_verdict_one_line(tmp_path: Path) -> No
     assert report.verdict(bad).startswith("FAILED: ")
 
 
-def test_screens_show_events_peers_and_sums(tmp_path: Path) -> None:
+def test_screens_show_events_peers_and_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     made = outcome(tmp_path, violations=1)
     for terminal in (False, True):
         out = io.StringIO()
