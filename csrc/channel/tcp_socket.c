@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -130,6 +131,14 @@ int pccl__tcp_socket_accept(int listener) {
     int fd = socket_accept(listener);
     if (fd >= 0) set_options(fd);
     return fd;
+}
+
+void pccl__tcp_socket_be_patient(int fd, uint64_t ms) {
+#ifdef TCP_USER_TIMEOUT /* keepalive's probes heed it, too */
+    if (ms > LOST_MS) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms > INT_MAX ? INT_MAX : (int)ms);
+#else
+    (void)fd, (void)ms;
+#endif
 }
 
 void pccl__tcp_socket_stay_in_cache(int fd) { set_option(fd, SOL_SOCKET, SO_SNDBUF, LOCAL_QUEUE_BYTES); }

@@ -28,6 +28,8 @@ uint16_t pccl__tcp_socket_port(int fd);
 int pccl__tcp_socket_dial(const struct tcp_address *address);
 /* The next incoming connection, or -1 with errno. */
 int pccl__tcp_socket_accept(int listener);
+/* The kernel gives a connection up when what was sent stays unanswered for 10 s, or for `ms` if that is longer. */
+void pccl__tcp_socket_be_patient(int fd, uint64_t ms);
 /* For a link within one host: bounds what the kernel holds between the two processes to what fits their caches.
  * Measured in docs/performance.md. */
 void pccl__tcp_socket_stay_in_cache(int fd);

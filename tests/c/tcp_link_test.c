@@ -5,6 +5,8 @@
  * ends as PEER_LOST.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -196,6 +198,28 @@ static void test_chosen_stripes(bool apart) {
     await_stripes(&pair, dialler->stripes_count);
     pair_free(&pair);
 }
+
+#ifdef TCP_USER_TIMEOUT
+/* The kernel does not give up a connection before its owner would. */
+static void test_patience(uint32_t limit_ms, int expected_ms) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = limit_ms};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 10, true);
+    pair_settle(&pair);
+    await_stripes(&pair, 2);
+    for (int end = 0; end < 2; end++) {
+        for (int i = 0; i < 2; i++) {
+            int ms = 0;
+            socklen_t bytes = sizeof ms;
+            int fd = tcp_end(&pair, end)->stripes[i]->fd;
+            EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes) == 0);
+            EXPECT(ms == expected_ms, "%d ms", ms);
+        }
+    }
+    pair_free(&pair);
+}
+#endif
 
 /* Nobody is there, or no way leads there: lost after the timeout, with the reason. */
 static void test_no_way(void) {
@@ -464,6 +488,10 @@ int main(void) {
         for (int walled = 0; walled < 2; walled++) test_dialling(swapped, walled, 9);
     test_chosen_stripes(false);
     test_chosen_stripes(true);
+#ifdef TCP_USER_TIMEOUT
+    test_patience(2000, 10000);
+    test_patience(60000, 60000);
+#endif
     test_no_way();
     test_new_instance(false);
     test_new_instance(true);
