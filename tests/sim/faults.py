@@ -69,7 +69,21 @@ PASSIVE = ("slow", "drift", "mistake", "impatience", "aim", "donor_death", "jour
 HARMLESS = ("master_crash", "master_pause", "journal_crash", "newcomer_death", "join_storm", "clone", "aim")
 """Faults under which no operation may fail (G7, G12). A fifth of all seeds has no others."""
 
-MOMENTS = (Event.FROZEN.value, Event.VIEW.value, Event.VOTE.value, Event.REGISTERED.value, "froze", "fetch")
+HINDRANCES = (
+    *("silent_crash", "burst", "donor_death", "pause", "slow", "slow_link", "control_cut", "overflow", "data_cut"),
+    *("isolation", "split", "master_crash", "journal_crash", "master_pause", "clone"),
+)
+"""Faults under which a fetch may last longer than its patience, whatever the master does."""
+
+MOMENTS = (
+    Event.SUSPECTED.value,
+    Event.FROZEN.value,
+    Event.VIEW.value,
+    Event.VOTE.value,
+    Event.REGISTERED.value,
+    "froze",
+    "fetch",
+)
 """What an aimed fault waits for."""
 
 FOR_A_WHILE = (50.0, 400.0, 1_500.0)
@@ -188,9 +202,9 @@ class Faults:
         until = self._excused.get(peer.id, 0.0)
         if event is Event.LOST:
             until = max(until, self._suspected.get(peer.id, 0.0))
-        return self._clock.now < until or self._is_cut_off(peer)
+        return self._clock.now < until or self.is_cut_off(peer)
 
-    def _is_cut_off(self, peer: SimPeer) -> bool:
+    def is_cut_off(self, peer: SimPeer) -> bool:
         """Whether dead links have left it, and perhaps others, without a way to those who stay."""
         core, links = self._world.master.core, self._world.links
         group = core._roster.groups.get(peer.group) if core is not None else None
@@ -419,7 +433,7 @@ class Faults:
         world.master.resume()
         world.links.mend_all()
         if random.random() < 0.5:
-            for peer in [it for it in world.peers.values() if self._is_cut_off(it)]:
+            for peer in [it for it in world.peers.values() if self.is_cut_off(it)]:
                 self.excuse(peer)  # the master knows by now how dead the link was
             world.links.revive_all()
         loses_some = random.random() < 0.5

@@ -18,6 +18,7 @@ from pccl.messages import (
     Hello,
     Message,
     OperationName,
+    ProbeReply,
     ReportLine,
     StateFetched,
     StatePlan,
@@ -28,6 +29,7 @@ from pccl.messages import (
 )
 from pccl.protocol.epochs import Epochs
 from pccl.protocol.joint import JointCalls
+from pccl.protocol.links import Links
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.roster import Group, Peer
@@ -48,6 +50,7 @@ from pccl.protocol.types import (
     Record,
     Send,
     SyncStep,
+    Tell,
 )
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, ReportIndex
 from pccl.protocol.votes import Open, VoteBox
@@ -185,6 +188,18 @@ class AnyDone(_WithEpochs):
     epochs = _AnyDoneEpochs
 
 
+class _AdmittingEpochs(Epochs):
+    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
+        waiting = [peer for peer, it in self._roster.pending.items() if it.group in numbers]
+        super().change(numbers, list(dict.fromkeys([*admitting, *waiting])), answers, now)
+
+
+class AdmitsAtEveryChange(_WithEpochs):
+    """Takes newcomers into every next view, whether the members have called update_topology or not."""
+
+    epochs = _AdmittingEpochs
+
+
 class EarlyVerdict(_WithEpochs):
     """Decides before the last survivor has reported, as if that one had said what another did."""
 
@@ -278,6 +293,14 @@ class NoReportAgain(PeerProtocol):
         return out
 
 
+class NoVoteAgain(PeerProtocol):
+    """Does not repeat its vote to a master that may have lost it."""
+
+    def _on_welcome(self, message: Welcome, now: int) -> list[PeerOutput]:
+        out = super()._on_welcome(message, now)
+        return [it for it in out if not (isinstance(it, Tell) and isinstance(it.message, Vote))]
+
+
 class FirstDoubtOnly(PeerProtocol):
     """Does not tell that a link broke when it had told before that it is doubtful."""
 
@@ -348,6 +371,19 @@ class TwoRecords(MasterProtocol):
         return super().start(now)
 
 
+class _PartialJoint(JointCalls):
+    def _answer_run(self, flag: bool) -> None:
+        self._answer([Answer(it.peer, it.call, flag=flag or not i) for i, it in enumerate(self._votes.run_votes())])
+
+
+class PartialAnswer(MasterProtocol):
+    """Does not tell all callers of one vote the same."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._joint.__class__ = _PartialJoint
+        return super().start(now)
+
+
 class _CredulousJoint(JointCalls):
     def _resolve(self, now: int) -> None:
         super()._resolve(now)
@@ -373,6 +409,27 @@ class TrustsAccusers(MasterProtocol):
         entry = self._roster.peers.get(suspect)
         if entry is not None and entry.id in group.members and entry is not accuser:
             self._lose(entry, Event.LOST, "was lost: somebody says so", now)
+
+
+class AnyAnswerClears(MasterProtocol):
+    """Takes an answer to an older probe for a sign of life."""
+
+    def _probe_reply(self, entry: Peer, message: ProbeReply, now: int) -> None:
+        case = self._suspicions._cases.get(entry.id)
+        super()._probe_reply(entry, replace(message, nonce=case.nonce) if case else message, now)
+
+
+class _HopelessLinks(Links):
+    def _given_up(self, link: Any, now: int) -> bool:
+        return True
+
+
+class GivesLinksUp(MasterProtocol):
+    """Does not try a link again before it expels those who need it."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._links.__class__ = _HopelessLinks
+        return super().start(now)
 
 
 class HearsayLinks(MasterProtocol):
@@ -473,6 +530,8 @@ MUTANTS: dict[str, Mutant] = {
         master.__name__: Mutant(Kinds(master=master), ("interrupt", "impatience", "join_storm"))
         for master in (LateWithdrawal, KeptVote)
     },
+    "AdmitsAtEveryChange": Mutant(Kinds(master=AdmitsAtEveryChange), ("join_storm", "crash", "leave")),
+    "AnyAnswerClears": Mutant(Kinds(master=AnyAnswerClears), ("crash", "data_break", "aim")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),
     "BlindReport": Mutant(Kinds(engine=BlindReport), ("mistake", "crash", "data_break", "aim")),
@@ -480,6 +539,7 @@ MUTANTS: dict[str, Mutant] = {
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),
     "EarlySwap": Mutant(Kinds(sync=EarlySwap), ("join_storm", "drift")),
     "FirstDoubtOnly": Mutant(Kinds(peer=FirstDoubtOnly), ("data_dead", "drift")),
+    "GivesLinksUp": Mutant(Kinds(master=GivesLinksUp), ("data_break", "leave")),
     "HearsayLinks": Mutant(Kinds(master=HearsayLinks), ("data_break", "data_dead")),
     "LastRankWins": Mutant(Kinds(sync=LastRankWins), ("join_storm", "drift")),
     "LazyDisk": Mutant(Kinds(disk=LazyDisk), ("crash", "master_crash")),
@@ -487,6 +547,8 @@ MUTANTS: dict[str, Mutant] = {
     "NoRelay": Mutant(Kinds(sync=NoRelay), ("data_dead", "drift")),
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
     "TwoRecords": Mutant(Kinds(master=TwoRecords), ("join_storm", "journal_crash")),
+    "NoVoteAgain": Mutant(Kinds(peer=NoVoteAgain), ("control_break", "leave")),
+    "PartialAnswer": Mutant(Kinds(master=PartialAnswer), ("join_storm",)),
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
 }

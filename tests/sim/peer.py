@@ -157,6 +157,8 @@ class SimPeer(Node):
         if output.status is Status.TIMEOUT:
             self.world.checkers.timeout_was_journalled(self.id, output.call)
             self.mistaken()
+        elif output.status is Status.STATE:
+            self.world.judge_refusal(self, output.text)
         self.program.rejected(output.status, output.text)
 
     def be_patient(self) -> None:

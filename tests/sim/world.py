@@ -20,7 +20,7 @@ from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Change, Notify, Record
 from tests.sim.checkers import Checkers
 from tests.sim.dataplane import Engine, PeerId
-from tests.sim.faults import FAULTS, HARMLESS, Faults
+from tests.sim.faults import FAULTS, HARMLESS, HINDRANCES, Faults
 from tests.sim.links import Links
 from tests.sim.master import LIMITS, Disk, SimMaster
 from tests.sim.network import Clock, Wire
@@ -98,6 +98,12 @@ class World:
         peer = self.peers[loss.peer]
         if peer.alive and peer.accepted and not self.faults.excuses(peer, loss.event):
             self.checkers.fail(f"a healthy peer was removed: {loss.text}")
+
+    def judge_refusal(self, peer: SimPeer, text: str) -> None:
+        """A synchronisation failed on `peer`: not for want of a way as long as there is one."""
+        in_vain = "could not fetch the state" in text or "has no link" in text
+        if in_vain and not self.faults.any_of(*HINDRANCES) and not self.faults.is_cut_off(peer):
+            self.checkers.fail(f"a synchronisation failed although its members hang together: {text}")
 
     def run(self) -> list[str]:
         self.master.start()
