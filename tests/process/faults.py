@@ -101,7 +101,7 @@ def speak_again(team: Team, victim: Member) -> None:
     silence(victim, far_side(team, victim), "both", hold=False)
     begun = time.monotonic()
     while time.monotonic() - begun < SILENCE_S:
-        team.footprint(it for it in team.all if it.child.exit_code is None)
+        team.footprint([victim])
 
 
 def reset_control(victim: Member) -> None:

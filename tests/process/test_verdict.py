@@ -32,14 +32,23 @@ def twice(team: Team, fault: str, collective: str, elements: int, in_place: bool
         team.answers("armed", [second])
     whole = team.traffic(collective, elements, in_place)
     before = team.footprint(survivors)
+    struck, again = threading.Event(), threading.Event()
 
     def strike() -> None:
-        others[0].control.at("up", 1, lambda: second_fault.strike(team, second))
-        first.child.kill()
+        if not struck.is_set():
+            struck.set()
+            others[0].control.at("up", 1, strike_again)
+            first.child.kill()
+
+    def strike_again() -> None:
+        second_fault.strike(team, second)
+        again.set()
 
     team.data.at(max(1, whole // 2), strike)
     team.begin(collective, elements, in_place)
     team.outcomes(survivors)
+    strike()  # with fewer acknowledgements than before, it comes after the operation
+    assert again.wait(LIMIT_S)
     if second_fault.heal is not None:
         second_fault.heal(team, second)
     team.gone(first)
