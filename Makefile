@@ -7,8 +7,9 @@
 #   make matrix   every fault in every phase of every collective, with real processes; an hour
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
-#   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each, and Hypothesis on those of the
-#                 control plane; needs clang (CLANG=clang-14)
+#   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of three targets, and about as long
+#                 Hypothesis on those of the control plane and of files; needs clang (CLANG=clang-14). What was found
+#                 before is kept in build/fuzz/corpus. Again with one input: build/fuzz/TARGET build/fuzz/crash-...
 #   make test-asan, make test-tsan
 #                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
@@ -17,6 +18,8 @@ PYTHON ?= python3
 SEEDS ?= 200
 MINUTES ?= 10
 CLANG ?= clang
+# Tests of what turns other processes' and files' bytes into objects, and of the cores that hear any of those objects.
+PARSERS := $(addprefix tests/unit/test_,messages.py journal.py file.py stress_scenario.py master.py peer.py state_sync.py)
 VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
@@ -62,8 +65,8 @@ fuzz: $(VENV)/installed-test
 	$(RUN)/cmake --build build/fuzz --target fuzz
 	for target in build/fuzz/fuzz_*[a-z]; do mkdir -p build/fuzz/corpus/$$(basename $$target); \
 		$$target build/fuzz/corpus/$$(basename $$target) -max_total_time=$$((60 * $(MINUTES))) -max_len=600 -len_control=0 \
-			-artifact_prefix=build/fuzz/ -print_final_stats=1 || exit 1; done
-	$(RUN)/python -m pytest tests/unit/test_messages.py tests/unit/test_journal.py --hypothesis-profile=long --timeout=0
+			-timeout=60 -artifact_prefix=build/fuzz/ -print_final_stats=1 || exit 1; done
+	$(RUN)/python -m pytest $(PARSERS) --examples $$((1000 * $(MINUTES))) --timeout=0
 
 test-asan test-tsan: test-%san: $(VENV)/installed-test
 	$(RUN)/python -m tests.sanitized $(if $(filter a,$*),address,thread)

@@ -2,10 +2,11 @@
  *
  * fuzz_core.c - one core whose two other members say whatever the fuzzer likes: transfers and notices of any key, stamp
  * and content (aborts, announcements, mismatches, refusals, wishes for shared state), while it runs operations, serves,
- * fetches, freezes and changes epochs.
+ * fetches, freezes, reports and changes epochs. The master talks nonsense, too: views that are none.
  *
- * Whatever comes, each operation ends once, with a text that is one; buffers are not written outside; all memory comes
- * back. That a result is right cannot be asked here: members that lie can spoil a sum.
+ * Whatever comes, each operation ends once, with a text that is one; buffers are not written outside; a view that is
+ * none changes nothing; all memory comes back. That a result is right cannot be asked here: members that lie can spoil
+ * a sum.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -178,15 +179,62 @@ static void core_serves(struct world *w) {
         (void)pccl__core_serve(w->core, how & 3, regions, how >> 3 & 1 ? 2 : 0, NULL);
 }
 
+/* Half of the views are as a master makes them. One of two members leaves the last one out. */
 static void next_epoch(struct world *w) {
+    struct fuzz_input *in = &w->input;
+    uint32_t wild = fuzz_byte(in);
     pccl_member members[1 + OTHERS];
     for (uint32_t rank = 0; rank <= OTHERS; rank++)
-        members[rank] = (pccl_member){.id = id_of(rank), .address = "127.0.0.1", .port = 1};
-    pccl_operation_name commit = {fuzz_pick(&w->input, 4), fuzz_pick(&w->input, 4)};
-    pccl_view view = {
-        .epoch = ++w->epoch, .size = 1 + OTHERS, .members = members, .commits = &commit, .commits_count = 1};
-    CHECK(pccl__core_install(w->core, &view, w->now_ns, NULL) == PCCL_OK);
+        members[rank] = (pccl_member){.id = id_of(rank), .address = "127.0.0.1", .port = 1, .host_id = wild >> 6};
+    uint32_t ring[1 + OTHERS] = {0, 1, 2}, parents[1 + OTHERS] = {0, 0, wild >> 5 & 1};
+    pccl_operation_name commits[2] = {{fuzz_pick(in, 4), fuzz_pick(in, 4)}, {fuzz_pick(in, 4), 0}};
+    pccl_view view = {.epoch = w->epoch + 1,
+                      .size = wild & 16 ? OTHERS : 1 + OTHERS,
+                      .members = members,
+                      .ring = ring,
+                      .shape = (pccl_shape)(wild >> 2 & 3),
+                      .parents = parents,
+                      .commits = commits,
+                      .commits_count = 2,
+                      .cause = (pccl_status)fuzz_pick(in, PCCL_PENDING)};
+    if (view.shape == PCCL_SHAPE_COUNT) view.shape = PCCL_SHAPE_FULL;
+    if (wild & 1) {
+        for (uint32_t i = 0; i <= OTHERS; i++) ring[i] = fuzz_pick(in, 4);
+        for (uint32_t i = 0; i <= OTHERS; i++) parents[i] = fuzz_pick(in, 4);
+    }
+    if (wild % 4 == 3) {
+        view.shape = (pccl_shape)(fuzz_byte(in) - 1);
+        view.size = fuzz_pick(in, 2 + OTHERS);
+        view.epoch = w->epoch + 2 - fuzz_pick(in, 4);
+        members[1 + fuzz_pick(in, OTHERS)].id = id_of(fuzz_pick(in, 4)); /* the peer found its own rank by its id */
+    }
+    uint64_t newest = w->core->newest_epoch;
+    pccl_status status = pccl__core_install(w->core, &view, w->now_ns, NULL);
+    CHECK(status == PCCL_OK || (status == PCCL_INVALID && wild & 1));
+    if (status != PCCL_OK) return;
+    CHECK(view.epoch > newest && w->core->group.size == view.size);
+    w->epoch = view.epoch;
     for (uint32_t i = 0; i < OTHERS; i++) w->other[i]->ops->expect(w->other[i], w->epoch);
+}
+
+/* What the control thread asks for. */
+static void look_inside(struct world *w) {
+    enum { LINES = 64 };
+    pccl_report_line lines[LINES];
+    size_t count = 0, capacity = fuzz_pick(&w->input, LINES + 1);
+    uint64_t epoch = w->epoch - fuzz_pick(&w->input, 2);
+    if (pccl__core_report(w->core, epoch, lines, capacity, &count) == PCCL_OK)
+        for (size_t i = 0; i < count && i < capacity; i++)
+            CHECK(lines[i].state <= PCCL_RETURNED && lines[i].sequence >= lines[i].returned_below);
+    pccl_operation_name name = {fuzz_pick(&w->input, 4), fuzz_pick(&w->input, 4)};
+    int started = pccl__core_has_started(w->core, epoch, name);
+    CHECK(started >= -1 && started <= 1);
+    static pccl_record records[256];
+    capacity = fuzz_byte(&w->input);
+    count = pccl__recorder_read(w->core, w->now_ns, records, capacity);
+    for (size_t i = 0; i < count && i < capacity; i++) CHECK(memchr(records[i].text, 0, sizeof records[i].text));
+    pccl_peer_id id = id_of(fuzz_pick(&w->input, 4));
+    pccl__core_dial(w->core, epoch, &id);
 }
 
 static void run(struct world *w, uint64_t us) {
@@ -218,15 +266,20 @@ static void step(struct world *w) {
         next_epoch(w);
         break;
     case 5:
-        pccl__core_freeze(w->core, PCCL_ABORTED, NULL, "the master asks");
+        if (which)
+            look_inside(w);
+        else if (what & 128)
+            pccl__core_halt(w->core, PCCL_MASTER_LOST, "the master is gone");
+        else
+            pccl__core_freeze(w->core, PCCL_ABORTED, NULL, "the master asks");
         break;
     case 6:
         run(w, 100000);
         break;
     case 7:
-        if (which && fuzz_pick(&w->input, 4) == 3) {
-            close_other(w, 0);
-            open_other(w, 0);
+        if (fuzz_pick(&w->input, 4) == 3) {
+            close_other(w, which);
+            open_other(w, which);
         }
         break;
     case 8:
@@ -247,7 +300,8 @@ static void step(struct world *w) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t count) {
     static const struct pccl__core_options options = {
         .min_world_size = 2, .operation_timeout_ms = 1000, .stall_ms = 100};
-    struct world w = {.input = {data, count}, .network = pccl__sim_network_new(1, (struct pccl__sim_faults){0})};
+    struct world w = {.input = {data, count}, .epoch = 1};
+    w.network = pccl__sim_network_new(1, (struct pccl__sim_faults){0});
     for (uint32_t i = 0; i <= OTHERS; i++) w.transport[i] = pccl__sim_transport_new(w.network, id_of(i));
     CHECK(pccl__core_new(&options, w.transport[0], &w.core) == PCCL_OK);
     for (uint32_t i = 0; i < OTHERS; i++) open_other(&w, i);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_session.c - a member that went mad: well-formed greetings and frames with valid checksums, whose fields and
- * order are the fuzzer's, against one channel that sends, receives, cancels and changes epochs meanwhile.
+ * fuzz_session.c - a member that went mad: well-formed greetings, answers and frames with valid checksums, whose fields
+ * and order are the fuzzer's, against one channel that sends, receives, cancels and changes epochs meanwhile. Either
+ * side may dial. A member of the same host may share memory, offer what is no such memory, and scribble in it.
  *
  * Whatever comes, every posted transfer completes exactly once, memory outside a transfer is never written, what is
- * kept is bounded, and nothing leaks (run under AddressSanitizer).
+ * kept is bounded, and nothing leaks: memory (run under AddressSanitizer), descriptors, rings.
  */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "channel/tcp.h"
@@ -19,6 +21,7 @@
 #include "shared_fuzz.h"
 
 enum { CONNECTIONS = 3, TRANSFERS = 12, SMALL_BYTES = 300000, OUT_BYTES = 1 << 19, GUARD_BYTES = 32, GUARD = 0xA5 };
+enum { FAR_INSTANCE = 7, RING_BYTES = 16 * 1024 };
 
 static const uint32_t sizes[] = {0, 1, 100, PCCL__EAGER_BYTES, PCCL__EAGER_BYTES + 1, SMALL_BYTES};
 static const uint32_t wild[] = {PCCL__TRANSFER_BYTES, PCCL__TRANSFER_BYTES + 1, TCP_FRAME_MAX, UINT32_MAX};
@@ -32,7 +35,12 @@ struct far {
     uint8_t in[TCP_HEADER_BYTES];
     size_t in_bytes, skip;
     uint32_t payload; /* of the last frame that came, if it was DATA */
-    bool greeted;
+    bool greeted, dialled;
+    bool attaches;          /* dialled: takes the memory that it is offered */
+    struct tcp_hello hello; /* what the dialling side said */
+    struct shm_segment segment;
+    struct shm_ring ring_out, ring_in;
+    bool rings; /* bytes go through them */
 };
 
 struct owned {
@@ -47,6 +55,7 @@ struct session {
     struct pccl__poll *poll;
     struct pccl__transport *transport;
     struct pccl__channel *channel;
+    int listener; /* the mad side's */
     struct far far[CONNECTIONS];
     struct owned owned[TRANSFERS];
     uint64_t now_ns, epoch, sent_control, seen_control, instance;
@@ -77,10 +86,77 @@ static void put(struct far *far, const void *bytes, size_t count) {
 }
 
 static void push(struct far *far) {
-    if (far->fd < 0) return;
-    ssize_t sent = send(far->fd, far->out + far->out_begin, far->out_end - far->out_begin, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (far->fd < 0 || far->out_begin == far->out_end) return;
+    struct iovec part = {far->out + far->out_begin, far->out_end - far->out_begin};
+    ssize_t sent = far->rings ? (ssize_t)pccl__shm_ring_write(&far->ring_out, &part, 1)
+                              : send(far->fd, part.iov_base, part.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (far->rings) (void)!send(far->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* the bell */
     if (sent > 0) far->out_begin += (size_t)sent;
     if (far->out_begin == far->out_end) far->out_begin = far->out_end = 0;
+}
+
+static void use_rings(struct far *far) {
+    pccl__shm_segment_rings(&far->segment, far->dialled, &far->ring_out, &far->ring_in);
+    far->rings = true;
+}
+
+/* As the channel makes it; `answering` is the instance of the side that was dialled. */
+static struct shm_token token_of(const struct tcp_hello *hello, uint64_t answering) {
+    struct shm_token token;
+    put_u64(token.bytes, answering);
+    put_u64(token.bytes + 8, hello->from_instance);
+    put_u32(token.bytes + 16, hello->stripe);
+    put_u32(token.bytes + 20, hello->generation);
+    return token;
+}
+
+/* The channel answered our greeting. Its content is of no interest, but for the instance and memory to share. */
+static void see_answer(struct session *s, struct far *far) {
+    struct tcp_answer said;
+    if (!pccl__tcp_answer_decode(&said, far->in)) return;
+    s->instance = said.instance;
+    if (said.process == 0 || !far->attaches) return;
+    struct shm_token token = token_of(&far->hello, said.instance);
+    if (pccl__shm_segment_open(&far->segment, &token, said.process, said.descriptor) != 0) return; /* gone by now */
+    pccl__shm_segment_attach(&far->segment);
+    use_rings(far);
+}
+
+/* The channel dialled and greeted: the answer is true in most points. */
+static void see_greeting(struct session *s, struct far *far) {
+    uint32_t how = fuzz_byte(&s->input), what = how & 15;
+    CHECK(pccl__tcp_hello_decode(&far->hello, far->in) == TCP_HELLO_OK);
+    s->instance = far->hello.from_instance;
+    struct tcp_answer answer = {.version = TCP_WIRE_VERSION, .code = TCP_ANSWER_OK, .instance = FAR_INSTANCE};
+    if (what == 15) answer.instance++;
+    if (what >= 12 && what < 15) {
+        answer.code = (uint8_t)(TCP_ANSWER_BUSY + fuzz_pick(&s->input, TCP_ANSWER_END - TCP_ANSWER_BUSY));
+        answer.instance = 0;
+    }
+    if (answer.code == TCP_ANSWER_OK && what < 8) { /* memory; 4 and above: not what the channel looks for */
+        struct shm_token token = token_of(&far->hello, what == 4 ? FAR_INSTANCE + 1 : FAR_INSTANCE);
+        CHECK(pccl__shm_segment_make(&far->segment, &token, RING_BYTES >> (how >> 4) % 3) == 0);
+        answer.process = what == 5 ? 1 : what == 6 ? fuzz_u32(&s->input) : (uint32_t)getpid();
+        answer.descriptor = what == 7 ? fuzz_byte(&s->input) : (uint32_t)far->segment.fd;
+    }
+    uint8_t wire[TCP_ANSWER_BYTES];
+    pccl__tcp_answer_encode(&answer, wire);
+    (void)!send(far->fd, wire, what == 11 ? sizeof wire / 2 : sizeof wire, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* The channel has attached by its first frame, or does not share. */
+static void settle(struct far *far) {
+    if (far->dialled || !far->segment.memory || far->rings) return;
+    if (pccl__shm_segment_attached(&far->segment)) use_rings(far);
+}
+
+/* Up to `count` bytes of what the channel says; 0 or less: there is nothing. */
+static ssize_t hear(struct far *far, uint8_t *buffer, size_t count) {
+    settle(far);
+    if (!far->rings) return recv(far->fd, buffer, count, MSG_DONTWAIT);
+    while (recv(far->fd, buffer, count, MSG_DONTWAIT) > 0) continue; /* bells */
+    struct iovec part = {buffer, count};
+    return (ssize_t)pccl__shm_ring_read(&far->ring_in, &part, 1);
 }
 
 static void see(struct session *s, struct far *far) {
@@ -92,35 +168,38 @@ static void see(struct session *s, struct far *far) {
     if (header.kind != TCP_DATA && header.kind != TCP_ACK) s->seen_control = header.number;
 }
 
-/* Reads what the channel says, so that acknowledgements can be true. */
+/* A greeting, an answer or the header of a frame is whole. */
+static void see_whole(struct session *s, struct far *far) {
+    far->in_bytes = 0;
+    if (far->greeted)
+        see(s, far);
+    else if (far->dialled)
+        see_answer(s, far);
+    else
+        see_greeting(s, far);
+    far->greeted = true;
+}
+
+/* So many bytes until something is whole. */
+static size_t missing(const struct far *far) {
+    if (far->skip) return far->skip;
+    size_t whole = far->greeted ? TCP_HEADER_BYTES : far->dialled ? TCP_ANSWER_BYTES : TCP_HELLO_BYTES;
+    return whole - far->in_bytes;
+}
+
+/* Reads what the channel says, so that acknowledgements can be true. Not beyond a greeting: memory may follow it. */
 static void pull(struct session *s, struct far *far) {
     static uint8_t buffer[1 << 16];
     ssize_t got;
-    while (far->fd >= 0 && (got = recv(far->fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0) {
+    while (far->fd >= 0 && (got = hear(far, buffer, far->greeted ? sizeof buffer : missing(far))) > 0) {
         for (size_t at = 0; at < (size_t)got;) {
-            size_t left = (size_t)got - at, answer = far->greeted ? 0 : TCP_ANSWER_BYTES;
-            if (answer) { /* its content is of no interest, but for the instance */
-                size_t need = answer - far->in_bytes, take = left < need ? left : need;
-                memcpy(far->in + far->in_bytes, buffer + at, take);
-                far->in_bytes += take;
-                at += take;
-                if (far->in_bytes < answer) continue;
-                struct tcp_answer said;
-                if (pccl__tcp_answer_decode(&said, far->in)) s->instance = said.instance;
-                far->greeted = true;
-                far->in_bytes = 0;
-                continue;
-            }
-            size_t need = far->skip ? far->skip : TCP_HEADER_BYTES - far->in_bytes, take = left < need ? left : need;
+            size_t take = (size_t)min_u64((size_t)got - at, missing(far));
             if (far->skip) {
                 far->skip -= take;
             } else {
                 memcpy(far->in + far->in_bytes, buffer + at, take);
                 far->in_bytes += take;
-                if (far->in_bytes == TCP_HEADER_BYTES) {
-                    far->in_bytes = 0;
-                    see(s, far);
-                }
+                if (missing(far) == 0) see_whole(s, far);
             }
             at += take;
         }
@@ -129,30 +208,57 @@ static void pull(struct session *s, struct far *far) {
 
 static void hang_up(struct far *far) {
     if (far->fd >= 0) close(far->fd);
-    far->fd = -1;
+    pccl__shm_segment_close(&far->segment);
+    *far = (struct far){.fd = -1, .out = far->out, .segment.fd = -1};
 }
 
 static void dial(struct session *s, struct far *far, uint32_t index) {
     hang_up(far);
-    uint8_t *out = far->out;
-    *far = (struct far){.fd = -1, .out = out};
     struct tcp_address address;
     CHECK(pccl__tcp_address_parse(&address, "127.0.0.1", pccl__tcp_transport_port(s->transport)));
-    far->fd = socket(AF_INET, SOCK_STREAM, 0);
+    far->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     CHECK(far->fd >= 0);
-    CHECK(connect(far->fd, (struct sockaddr *)&address.storage, address.bytes) == 0);
-    uint32_t how = fuzz_byte(&s->input);
-    struct tcp_hello hello = {.version = TCP_WIRE_VERSION,
-                              .secret = {how % 16 == 15},
-                              .from = id_of(how % 16 == 14 ? 3 : 2),
-                              .to = id_of(1),
-                              .from_instance = how % 16 == 13 ? 8 : 7,
-                              .to_instance = s->instance,
-                              .stripe = how % 16 == 12 ? fuzz_byte(&s->input) % TCP_STRIPES_MAX : index,
-                              .generation = 1 + (how >> 4)};
+    /* libFuzzer's timer would interrupt a connect that waits. */
+    CHECK(connect(far->fd, (struct sockaddr *)&address.storage, address.bytes) == 0 || errno == EINPROGRESS);
+    uint32_t how = fuzz_byte(&s->input), sharing = fuzz_pick(&s->input, 4);
+    far->dialled = true;
+    far->attaches = sharing > 1;
+    far->hello = (struct tcp_hello){.version = TCP_WIRE_VERSION,
+                                    .shares = sharing > 0,
+                                    .secret = {how % 16 == 15},
+                                    .from = id_of(how % 16 == 14 ? 3 : 2),
+                                    .to = id_of(1),
+                                    .from_instance = FAR_INSTANCE + (how % 16 == 13),
+                                    .to_instance = s->instance,
+                                    .stripe = how % 16 == 12 ? fuzz_byte(&s->input) % TCP_STRIPES_MAX : index,
+                                    .generation = 1 + (how >> 4)};
     uint8_t wire[TCP_HELLO_BYTES];
-    pccl__tcp_hello_encode(&hello, wire);
+    pccl__tcp_hello_encode(&far->hello, wire);
     put(far, wire, how % 16 == 11 ? sizeof wire / 2 : sizeof wire);
+}
+
+/* Takes a connection that the channel dialled, if there is one. */
+static void answer(struct session *s, struct far *far) {
+    int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK);
+    if (fd < 0) return;
+    hang_up(far);
+    far->fd = fd;
+}
+
+/* Writes to shared memory what no honest side would. */
+static void scribble(struct session *s, struct far *far) {
+    uint32_t how = fuzz_byte(&s->input);
+    if (!far->segment.memory) return;
+    struct shm_ring rings[2];
+    pccl__shm_segment_rings(&far->segment, far->dialled, &rings[0], &rings[1]);
+    struct shm_ring_shared *shared = rings[how & 1].shared;
+    _Atomic uint64_t *position = how & 2 ? &shared->read : &shared->written;
+    if (how & 4)
+        atomic_store(how & 8 ? &shared->reader_sleeps : &shared->writer_sleeps, fuzz_byte(&s->input));
+    else if (how & 8)
+        memset(rings[how & 1].bytes, (int)(how >> 4), rings[0].capacity);
+    else
+        atomic_store(position, how & 16 ? fuzz_u32(&s->input) : atomic_load(position) + fuzz_byte(&s->input) - 8);
 }
 
 static void frame(struct session *s, struct far *far) {
@@ -200,6 +306,7 @@ static void frame(struct session *s, struct far *far) {
 static void run(struct session *s) {
     for (int i = 0; i < CONNECTIONS; i++) push(&s->far[i]);
     struct pccl__ready ready[PCCL__POLL_BATCH];
+    (void)s->transport->ops->look(s->transport, s->input.left & 1);
     pccl__poll_dispatch(s->poll, ready, pccl__poll_wait(s->poll, 0, ready));
     s->transport->ops->progress(s->transport, s->now_ns);
     struct pccl__done done;
@@ -264,7 +371,10 @@ static void step(struct session *s) {
         dial(s, far, which % CONNECTIONS);
         break;
     case 1:
-        hang_up(far);
+        if (which & 1)
+            answer(s, far);
+        else
+            hang_up(far);
         break;
     case 2:
     case 3:
@@ -289,7 +399,10 @@ static void step(struct session *s) {
         s->now_ns += which * 700 * NS_PER_MS;
         break;
     case 9:
-        (void)s->channel->ops->post_notice(s->channel, PCCL__NOTICE_OWNER, NULL, NULL, "abc", which);
+        if (which & 1)
+            scribble(s, far);
+        else
+            (void)s->channel->ops->post_notice(s->channel, PCCL__NOTICE_OWNER, NULL, NULL, "abc", which);
         break;
     default:
         if (far->fd >= 0) frame(s, far);
@@ -298,43 +411,62 @@ static void step(struct session *s) {
 }
 
 static void begin(struct session *s) {
+    bool one_host = fuzz_pick(&s->input, 2);
     struct pccl__tcp_options options = {.id = id_of(1),
                                         .listen_address = "127.0.0.1",
                                         .stripes = CONNECTIONS,
                                         .connect_timeout_ms = 2000,
                                         .host_id = 1,
-                                        .no_sharing = true};
+                                        .ring_bytes = RING_BYTES};
     CHECK(pccl__poll_new(&s->poll) == PCCL_OK);
     CHECK(pccl__tcp_transport_new(&options, s->poll, &s->transport, NULL) == PCCL_OK);
-    pccl_member member = {.id = id_of(2), .address = "127.0.0.1", .port = 1, .host_id = 2};
+    struct tcp_address address;
+    CHECK(pccl__tcp_address_parse(&address, "127.0.0.1", 0));
+    CHECK((s->listener = pccl__tcp_socket_listen(&address)) >= 0);
+    pccl_member member = {.id = id_of(2),
+                          .address = "127.0.0.1",
+                          .port = pccl__tcp_socket_port(s->listener),
+                          .host_id = one_host ? 1 : 2};
     CHECK(s->transport->ops->open(s->transport, &member, &s->channel) == PCCL_OK);
     s->epoch = 2;
     s->channel->ops->expect(s->channel, s->epoch);
     static uint8_t out[CONNECTIONS][OUT_BYTES];
-    for (int i = 0; i < CONNECTIONS; i++) s->far[i] = (struct far){.fd = -1, .out = out[i]};
+    for (int i = 0; i < CONNECTIONS; i++) s->far[i] = (struct far){.fd = -1, .out = out[i], .segment.fd = -1};
 }
 
 static void end(struct session *s) {
     for (int i = 0; i < 3; i++) run(s);
     s->channel->ops->close(s->channel, PCCL_CLOSED);
     run(s);
+    CHECK(s->transport->looks == 0);
     for (int i = 0; i < TRANSFERS; i++) {
         CHECK(s->owned[i].posted == s->owned[i].completions);
         release(&s->owned[i]);
     }
     s->channel->ops->free(s->channel);
     for (int i = 0; i < CONNECTIONS; i++) hang_up(&s->far[i]);
+    close(s->listener);
     s->transport->ops->free(s->transport);
     pccl__poll_free(s->poll);
 }
 
+/* The lowest descriptor that is free. */
+static int free_descriptor(void) {
+    int fd = dup(STDERR_FILENO);
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    struct session s = {.input = {data, bytes}, .now_ns = NS_PER_MS};
+    struct session s = {.input = {data, bytes}, .now_ns = clock_now_ns()};
+    int before = free_descriptor();
     begin(&s);
-    dial(&s, &s.far[0], 0);
+    if (fuzz_pick(&s.input, 4)) dial(&s, &s.far[0], 0);
     run(&s);
     run(&s);
     while (s.input.left > 0) step(&s);
     end(&s);
+    CHECK(free_descriptor() == before);
     return 0;
 }

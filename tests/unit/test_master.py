@@ -273,7 +273,7 @@ def talk(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return said
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(talk())
 def test_no_talk_of_peers_breaks_the_master(said: list[tuple[str, Any]]) -> None:
     bench = Bench()
