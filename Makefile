@@ -19,7 +19,8 @@ SEEDS ?= 200
 MINUTES ?= 10
 CLANG ?= clang
 # Tests of what turns other processes' and files' bytes into objects, and of the cores that hear any of those objects.
-PARSERS := $(addprefix tests/unit/test_,messages.py journal.py file.py stress_scenario.py master.py peer.py state_sync.py)
+PARSERS := $(addprefix tests/unit/test_,messages.py journal.py file.py stress_scenario.py relay_commands.py master.py \
+	peer.py state_sync.py)
 VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')

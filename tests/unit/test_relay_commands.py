@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pccl.addresses import parse
 from pccl.fleet import Child, Fleet, Message
@@ -74,6 +76,42 @@ def test_nonsense_is_an_error_that_is_told(link: Link, command: Any) -> None:
     reply = answer(link, command)
     assert list(reply) == ["error"]
     assert reply["error"]
+
+
+WORDS = [
+    "do",
+    "set",
+    "cut",
+    "reset",
+    "refuse",
+    "at",
+    "counts",
+    "direction",
+    "up",
+    "bytes",
+    "then",
+    "name",
+    "limit",
+    "on",
+]
+FIELDS = st.sampled_from([*WORDS, "hold", "delay_ms", "rate"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | FIELDS | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def test_any_json_is_obeyed_or_refused() -> None:
+    with Relay() as relay:
+        link = relay.link("127.0.0.1:1")
+
+        @given(st.sampled_from(WORDS), st.dictionaries(FIELDS, JSON, max_size=4) | JSON)
+        def obeys(verb: str, command: Any) -> None:
+            reply = answer(link, {"do": verb, **command} if isinstance(command, dict) else command)
+            assert reply.keys() & {"done", "error"}
+
+        obeys()
 
 
 def heard(fleet: Fleet, child: Child) -> Message:

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pccl.stress import scenario
 from pccl.stress.scenario import Scenario, ScenarioError, Source
@@ -65,6 +69,39 @@ def test_what_is_wrong_is_named(changes: tuple[str, str], line: int | None, key:
     if key:
         assert (raised.value.key, raised.value.line) == (key, line)
         assert str(raised.value).startswith(f"mine.toml:{line}: " if line else "mine.toml: ")
+
+
+VALUES = [
+    "0",
+    "-1",
+    "1e400",
+    "nan",
+    "inf",
+    "[nan, 1]",
+    "[1, inf]",
+    "[]",
+    "[[1]]",
+    "true",
+    "{}",
+    "{a = 1}",
+    "1979-05-27",
+]
+VALUES += ["9" * 40, '""', '"nan mbit"', '"-1 KiB"', '"9999999999999999999 GiB"', '["1 KiB", 1]', '"\u00b2 KiB"']
+
+
+@given(st.sampled_from(re.findall(r"^\w+ =", GOOD, re.MULTILINE)), st.sampled_from(VALUES))
+def test_any_value_of_any_key_is_taken_or_refused(key: str, value: str) -> None:
+    with contextlib.suppress(ScenarioError):
+        assert scenario.parse(re.sub(f"^{key} .*$", f"{key} {value}", GOOD, flags=re.MULTILINE), PATH).faults
+
+
+@given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.text(max_size=4)), max_size=3))
+def test_an_altered_file_is_read_or_refused(changes: list[tuple[int, str]]) -> None:
+    text = list(GOOD)
+    for place, other in changes:
+        text[place] = other
+    with contextlib.suppress(ScenarioError):
+        assert isinstance(scenario.parse("".join(text), PATH), Scenario)
 
 
 def test_those_that_come_with_pccl_can_be_read() -> None:
