@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-COPIED = ["pccl", "tests", "stress", "examples"]
+COPIED = ["pccl", "tests", "stress", "examples", "docs"]
 
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 LIBRARIES = {

@@ -130,7 +130,6 @@ def join(address: str, peers: int, **options: Any) -> pccl.Communicator:
 def main() -> None:
     """The peer's process. An exception goes to the test and is the exit code 1."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
     line = Line.over_stdio()
     module, function, *arguments = sys.argv[1:]
     try:

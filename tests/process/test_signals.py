@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -228,15 +227,6 @@ def all_end(pids: list[int]) -> bool:
     return True
 
 
-@pytest.fixture
-def heard() -> Iterator[None]:
-    """What a shell runs in the background ignores SIGINT, and so would its children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize(
     ("word", "number", "code"),
     [(word, *end) for word in COMMANDS for end in ENDS if (word, end[0]) != ("demo", signal.SIGKILL)],
