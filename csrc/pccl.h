@@ -96,7 +96,13 @@ typedef enum pccl_collective {
     PCCL_BROADCAST = 3,
     PCCL_BARRIER = 4,
     PCCL_COMMIT = 5, /* settles all deferred operations since the last commit */
-    PCCL_COLLECTIVE_COUNT = 6
+    PCCL_REDUCE = 6,
+    PCCL_GATHER = 7,
+    PCCL_SCATTER = 8,
+    PCCL_ALL_TO_ALL = 9,
+    PCCL_SCAN = 10,   /* rank r gets the reduction of ranks 0..r */
+    PCCL_EXSCAN = 11, /* rank r gets the reduction of ranks 0..r-1; nothing is written at rank 0 */
+    PCCL_COLLECTIVE_COUNT = 12
 } pccl_collective;
 
 typedef enum pccl_algorithm {
@@ -107,7 +113,12 @@ typedef enum pccl_algorithm {
     PCCL_CHAIN = 4,
     PCCL_DISSEMINATION = 5,
     PCCL_TREE = 6,
-    PCCL_ALGORITHM_COUNT = 7
+    PCCL_STAR = 7,
+    PCCL_PAIRWISE = 8,
+    PCCL_BRUCK = 9,
+    PCCL_HALVING = 10,
+    PCCL_LINE = 11,
+    PCCL_ALGORITHM_COUNT = 12
 } pccl_algorithm;
 
 /* Which links between members a group uses. */
@@ -292,18 +303,30 @@ enum {
     PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
     PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
     PCCL_NOTIFY = 4,        /* a PCCL_EVENT_DONE with `token` follows when it has ended */
-    PCCL_HOLD_TAG = 8       /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
+    PCCL_HOLD_TAG = 8,      /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
+    PCCL_UNEVEN = 16        /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
 };
 
 /* What to do. `count` is in elements, as in NCCL:
  *   all_reduce      input[count], output[count]
- *   reduce_scatter  input[count * size], output[count]: rank r gets block r
- *   all_gather      input[count], output[count * size]: block r is rank r's input
- *   broadcast       input[count] read at the root only, output[count] on all
+ *   reduce          input[count], output[count] at the root only
+ *   scan, exscan    input[count], output[count]; exscan writes nothing at rank 0
+ *   broadcast       input[count] at the root only, output[count]
+ *   reduce_scatter  input[count * size], output[count]: rank r gets part r
+ *   scatter         input[count * size] at the root only, output[count]: rank r gets part r
+ *   all_gather      input[count], output[count * size]: part r is rank r's input
+ *   gather          input[count], output[count * size] at the root only: part r is rank r's input
+ *   all_to_all      input[count * size], output[count * size]: part r goes to rank r, part r comes from rank r
  *   barrier, commit no buffers
- * In place: input == output (all_gather: input == output + rank * count; reduce_scatter: output == input +
- * rank * count; broadcast at the root: input == output). Any other overlap is INVALID. Buffers are borrowed
- * until the operation has ended; `output` is undefined after a failure, unless it is the input. */
+ * In place means that the output is the input, or where one is longer, that the shorter one is our own part of it
+ * (all_gather: input == output + rank * count; reduce_scatter: output == input + rank * count). Any other overlap is
+ * INVALID. Buffers are borrowed until the operation has ended; `output` is undefined after a failure, unless it is the
+ * input.
+ *
+ * With PCCL_UNEVEN a buffer of parts has `counts` elements for each rank, one part behind the other, and a buffer of
+ * one part has ours. Those who have a buffer of parts give its counts; `count` is read where nobody gives any. All
+ * members of an all_gather or reduce_scatter have the counts, so that a difference is a MISMATCH for all; in a gather,
+ * scatter or all_to_all what one sends must be what the other expects. */
 typedef struct pccl_call {
     pccl_collective collective;
     pccl_dtype dtype;
@@ -316,6 +339,7 @@ typedef struct pccl_call {
     uint64_t tag; /* operations of one tag are matched in call order */
     const void *input;
     void *output;
+    const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
     uint32_t timeout_ms;     /* without progress; 0: the engine's */
     uint64_t token;

@@ -125,7 +125,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
-    if (status != PCCL_OK) pccl__exec_restore(&core->exec, op);
+    if (status != PCCL_OK) pccl__exec_restore(op);
     if (op->done_event)
         pccl__events_add_reserved(&core->events, op->done_event,
                                   &(pccl_event){.kind = PCCL_EVENT_DONE,
@@ -231,7 +231,8 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
         else
             pccl__operation_advance(op);
     } else if (transfer->status == PCCL_MISMATCH) {
-        pccl__core_mismatch(core, op, pccl__group_rank_of(&core->group, &channel->peer), &transfer->peer_stamp);
+        pccl__core_mismatch(core, op, &transfer->stamp, pccl__group_rank_of(&core->group, &channel->peer),
+                            &transfer->peer_stamp);
     }
 }
 

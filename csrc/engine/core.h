@@ -122,8 +122,8 @@ pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pcc
 int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_operation_name name);
 
 /* ---- mismatch.c */
-void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, uint32_t other_rank,
-                         const struct pccl__stamp *other);
+void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, const struct pccl__stamp *own,
+                         uint32_t other_rank, const struct pccl__stamp *other);
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                           const struct pccl__stamp *stamp);
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice);

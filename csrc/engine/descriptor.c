@@ -6,39 +6,68 @@
 
 #include "base/bits.h"
 
-/* Layout: collective u8, dtype u8, op u8, algorithm u8, root u32, count u64, size u32, deferred u32. */
-struct pccl__stamp pccl__stamp_pack(const pccl_call *call, pccl_algorithm algorithm, uint32_t size) {
+/* What is where in a stamp: collective u8, dtype u8, op u8, algorithm u8, then these. */
+enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20 };
+/* Of uneven parts that all members know, COUNT is the sum and ROOT a digest of their lengths. */
+enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4 };
+
+static uint32_t digest_of(const uint64_t *begins, uint32_t size) {
+    uint8_t digest[16];
+    pccl_hash128(begins, ((size_t)size + 1) * sizeof *begins, digest);
+    return get_u32(digest);
+}
+
+struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__layout *layout,
+                                    pccl_algorithm algorithm) {
     struct pccl__stamp stamp = {{0}};
     uint8_t *b = stamp.bytes;
-    bool reduces = call->collective == PCCL_ALL_REDUCE || call->collective == PCCL_REDUCE_SCATTER;
-    bool has_data = call->collective != PCCL_BARRIER && call->collective != PCCL_COMMIT;
+    bool has_data = pccl__has_data(call->collective), private = pccl__parts_are_private(call->collective);
     b[0] = (uint8_t)call->collective;
     b[1] = has_data ? (uint8_t)call->dtype : 0;
-    b[2] = reduces ? (uint8_t)call->op : 0;
+    b[2] = pccl__reduces(call->collective) ? (uint8_t)call->op : 0;
     b[3] = (uint8_t)algorithm;
-    put_u32(b + 4, call->collective == PCCL_BROADCAST ? call->root : 0);
-    put_u64(b + 8, has_data ? call->count : 0);
-    put_u32(b + 16, size);
-    put_u32(b + 20, call->flags & PCCL_DEFERRED ? 1 : 0);
+    put_u32(b + ROOT, pccl__has_root(call->collective) ? call->root : 0);
+    put_u64(b + COUNT, has_data ? call->count : 0);
+    put_u32(b + SIZE, layout->size);
+    uint32_t flags = call->flags & PCCL_DEFERRED ? FLAG_DEFERRED : 0;
+    if (layout->uneven) {
+        const uint64_t *begins = layout->input_begins ? layout->input_begins : layout->output_begins;
+        put_u64(b + COUNT, private ? 0 : begins[layout->size]);
+        if (!private) put_u32(b + ROOT, digest_of(begins, layout->size));
+        flags |= FLAG_UNEVEN | (private ? FLAG_PRIVATE : 0);
+    }
+    put_u32(b + FLAGS, flags);
     return stamp;
+}
+
+void pccl__stamp_part(struct pccl__stamp *stamp, uint64_t elements) { put_u64(stamp->bytes + COUNT, elements); }
+
+static void detail_of(const struct pccl__stamp *stamp, char *text, size_t bytes) {
+    const uint8_t *b = stamp->bytes;
+    pccl_collective collective = (pccl_collective)b[0];
+    uint32_t flags = get_u32(b + FLAGS);
+    text[0] = 0;
+    if (pccl__reduces(collective)) snprintf(text, bytes, ", op=%s", pccl_reduce_op_name((pccl_reduce_op)b[2]));
+    size_t used = strlen(text);
+    if (pccl__has_root(collective)) used += (size_t)snprintf(text + used, bytes - used, ", root=%u", get_u32(b + ROOT));
+    if (flags & FLAG_PRIVATE)
+        snprintf(text + used, bytes - used, ", uneven");
+    else if (flags & FLAG_UNEVEN)
+        snprintf(text + used, bytes - used, ", uneven counts #%08x", get_u32(b + ROOT));
 }
 
 void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTOR_TEXT]) {
     const uint8_t *b = stamp->bytes;
-    pccl_collective collective = (pccl_collective)b[0];
-    const char *commit = get_u32(b + 20) ? ", commit=deferred" : "";
-    if (collective == PCCL_BARRIER || collective == PCCL_COMMIT) {
-        snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s()", pccl_collective_name(collective));
+    unsigned known = b[0] < PCCL_COLLECTIVE_COUNT; /* the bytes may come from the wire */
+    if (!known || !pccl__has_data((pccl_collective)b[0])) {
+        snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s()", pccl_collective_name((pccl_collective)b[0]));
         return;
     }
-    char detail[48] = "";
-    if (collective == PCCL_ALL_REDUCE || collective == PCCL_REDUCE_SCATTER)
-        snprintf(detail, sizeof detail, ", op=%s", pccl_reduce_op_name((pccl_reduce_op)b[2]));
-    else if (collective == PCCL_BROADCAST)
-        snprintf(detail, sizeof detail, ", root=%u", get_u32(b + 4));
-    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s, algorithm=%s%s)", pccl_collective_name(collective),
-             pccl_dtype_name((pccl_dtype)b[1]), (unsigned long long)get_u64(b + 8), detail,
-             pccl_algorithm_name((pccl_algorithm)b[3]), commit);
+    char detail[64];
+    detail_of(stamp, detail, sizeof detail);
+    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s, algorithm=%s%s)", pccl_collective_name((pccl_collective)b[0]),
+             pccl_dtype_name((pccl_dtype)b[1]), (unsigned long long)get_u64(b + COUNT), detail,
+             pccl_algorithm_name((pccl_algorithm)b[3]), get_u32(b + FLAGS) & FLAG_DEFERRED ? ", commit=deferred" : "");
 }
 
 uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp) {
@@ -47,6 +76,11 @@ uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp) {
     return get_u64(digest);
 }
 
-bool pccl__stamp_equal(const struct pccl__stamp *a, const struct pccl__stamp *b) {
-    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+bool pccl__stamp_agree(const struct pccl__stamp *a, const struct pccl__stamp *b) {
+    struct pccl__stamp left = *a, right = *b;
+    if (get_u32(left.bytes + FLAGS) & get_u32(right.bytes + FLAGS) & FLAG_PRIVATE) {
+        pccl__stamp_part(&left, 0);
+        pccl__stamp_part(&right, 0);
+    }
+    return memcmp(left.bytes, right.bytes, sizeof left.bytes) == 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/exec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -11,60 +12,50 @@ enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_
 /* Backups of this size leave the caches before anyone could want them back. */
 enum { STREAM_BYTES = 4 << 20 };
 
-/* ---------------------------------------------------------------- layout */
+/* ---------------------------------------------------------------- pieces */
 
-static bool by_blocks(pccl_collective collective) {
-    return collective == PCCL_ALL_GATHER || collective == PCCL_REDUCE_SCATTER;
-}
-
-/* Elements of chunk `chunk` and where it begins in the whole vector. Blocks belong to ranks, so the ring maps them. */
-static uint64_t chunk_range(const struct pccl__exec *exec, const struct pccl_operation *op, uint32_t chunk,
-                            uint64_t *begin) {
-    uint64_t count = op->call.count;
-    if (by_blocks(op->call.collective)) {
-        *begin = exec->group->ring[chunk] * count;
-        return count;
-    }
-    uint64_t base = count / op->schedule->plan.chunks, extra = count % op->schedule->plan.chunks;
-    *begin = chunk * base + min_u64(chunk, extra);
-    return base + (chunk < extra);
-}
-
+/* One segment of one chunk: where it is in our buffers (PCCL__NOWHERE: not there). */
 struct piece {
-    uint64_t offset, elements; /* within the whole vector */
+    struct pccl__place place;
+    bool moves; /* it has a transfer */
 };
 
-static struct piece piece_of(const struct pccl__exec *exec, const struct pccl_operation *op, uint32_t chunk,
-                             uint32_t segment) {
-    uint64_t begin, elements = chunk_range(exec, op, chunk, &begin);
-    uint64_t first = segment * op->segment_elements;
-    if (first >= elements) return (struct piece){begin, 0};
-    return (struct piece){begin + first, min_u64(op->segment_elements, elements - first)};
+/* Who shares private parts learns of a disagreement only from a transfer, so there are empty ones, too. */
+static bool moves_when_empty(const struct pccl_operation *op) {
+    return op->layout.uneven && pccl__parts_are_private(op->call.collective);
 }
 
-/* The input holds the whole vector, except that of an all_gather, which is our block alone. */
-static const uint8_t *input_at(const struct pccl__exec *exec, const struct pccl_operation *op, struct piece piece) {
-    uint64_t base = op->call.collective == PCCL_ALL_GATHER ? exec->group->rank * op->call.count : 0;
-    return op->input + (piece.offset - base) * op->element_bytes;
+static struct piece piece_of(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
+    struct piece piece = {.place = pccl__layout_place(&op->layout, chunk)};
+    uint64_t skipped = min_u64(segment * op->segment_elements, piece.place.elements);
+    piece.place.elements = min_u64(piece.place.elements - skipped, op->segment_elements);
+    if (piece.place.input != PCCL__NOWHERE) piece.place.input += skipped;
+    if (piece.place.result != PCCL__NOWHERE) piece.place.result += skipped;
+    piece.moves = piece.place.elements > 0 || (segment == 0 && moves_when_empty(op));
+    return piece;
 }
 
-/* The result holds the whole vector, except that of a reduce_scatter. */
-static uint8_t *result_at(const struct pccl__exec *exec, const struct pccl_operation *op, struct piece piece) {
-    uint64_t base = op->call.collective == PCCL_REDUCE_SCATTER ? exec->group->rank * op->call.count : 0;
-    return op->result + (piece.offset - base) * op->element_bytes;
+static uint32_t pieces_of(const struct pccl_operation *op, uint32_t chunk) {
+    uint64_t pieces = div_ceil(pccl__layout_place(&op->layout, chunk).elements, op->segment_elements);
+    return (uint32_t)max_u64(pieces, moves_when_empty(op));
 }
 
-static uint64_t largest_chunk(const struct pccl__exec *exec, const struct pccl_operation *op) {
-    uint64_t begin;
-    return chunk_range(exec, op, 0, &begin); /* extras go to the first chunks */
+static const uint8_t *input_at(const struct pccl_operation *op, struct piece piece) {
+    return op->input + piece.place.input * op->element_bytes;
 }
 
+static uint8_t *result_at(const struct pccl_operation *op, struct piece piece) {
+    return op->result + piece.place.result * op->element_bytes;
+}
+
+/* Both ends of every transfer cut alike, so this depends on nothing that only some members know. */
 static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *op) {
-    uint64_t elements = largest_chunk(exec, op), bytes = elements * op->element_bytes;
-    uint64_t segment = exec->segment_bytes;
-    if (!segment) segment = min_u64(max_u64(bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT), LARGEST_SEGMENT);
+    uint64_t elements = pccl__layout_longest(&op->layout), segment = exec->segment_bytes;
+    bool agreed = !moves_when_empty(op);
+    if (!segment && agreed) segment = max_u64(elements * op->element_bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT);
+    if (!exec->segment_bytes) segment = agreed ? min_u64(segment, LARGEST_SEGMENT) : LARGEST_SEGMENT;
     op->segment_elements = max_u64(segment / op->element_bytes, 1);
-    op->segments = (uint32_t)div_ceil(elements, op->segment_elements);
+    op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), !agreed);
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
     uint64_t window = PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1);
     op->slots = (uint32_t)min_u64(op->segments, min_u64(max_u64(window, 1), PCCL__WINDOW_SEGMENTS));
@@ -82,11 +73,9 @@ static const struct pccl__step *step_of(const struct pccl_operation *op, const s
     return &op->schedule->plan.steps[task->step];
 }
 
-/* The last write of a chunk that belongs to our result: of a reduce_scatter only our own block does. */
-static bool lands_in_result(const struct pccl__exec *exec, const struct pccl_operation *op,
-                            const struct pccl__task *task) {
-    bool ours = op->call.collective != PCCL_REDUCE_SCATTER || step_of(op, task)->chunk == exec->group->position;
-    return op->schedule->last[task->step] && ours;
+/* The last write of a chunk that belongs to our result. */
+static bool lands_in_result(const struct pccl_operation *op, const struct pccl__task *task, struct piece piece) {
+    return op->schedule->last[task->step] && piece.place.result != PCCL__NOWHERE;
 }
 
 static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *transfer, uint32_t step, uint32_t segment,
@@ -104,42 +93,55 @@ static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *tran
     };
 }
 
-static pccl_status post(struct pccl__exec *exec, struct pccl_operation *op, uint32_t position,
-                        struct pccl__transfer *transfer, bool send) {
-    struct pccl__channel *channel = pccl__group_at_position(exec->group, position);
+static void fill(struct pccl_operation *op, struct pccl__task *task, const void *data, struct piece piece) {
+    const struct pccl__plan *plan = &op->schedule->plan;
+    const struct pccl__step *step = step_of(op, task);
+    uint32_t name = plan->once ? step->chunk : step->round * plan->chunks + step->chunk;
+    fill_transfer(op, &task->transfer, name, op->slot[task->slot].segment, data,
+                  piece.place.elements * op->element_bytes);
+    if (moves_when_empty(op)) /* only the two of them know, so the two must agree */
+        pccl__stamp_part(&task->transfer.stamp, pccl__layout_place(&op->layout, step->chunk).elements);
+}
+
+static uint32_t rank_at(const struct pccl_operation *op, uint32_t position) {
+    return op->layout.ring ? op->layout.ring[position] : position;
+}
+
+static struct pccl__channel *channel_to(const struct pccl__exec *exec, const struct pccl_operation *op,
+                                        uint32_t position) {
+    return exec->group->channels[rank_at(op, position)];
+}
+
+static pccl_status post(struct pccl__channel *channel, struct pccl_operation *op, struct pccl__transfer *transfer,
+                        bool send) {
     pccl_status status = send ? channel->ops->post_send(channel, transfer) : channel->ops->post_recv(channel, transfer);
     if (status == PCCL_OK) op->borrowed++;
     return status;
 }
 
-static uint32_t wire_step(const struct pccl_operation *op, const struct pccl__step *step) {
-    return step->round * op->schedule->plan.chunks + step->chunk;
+static struct piece piece_for(const struct pccl_operation *op, const struct pccl__task *task) {
+    return piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
 }
 
 static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    const struct pccl__step *step = step_of(op, task);
-    uint32_t segment = op->slot[task->slot].segment, previous = op->schedule->previous[task->step];
-    struct piece piece = piece_of(exec, op, step->chunk, segment);
-    const void *source =
-        previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
-    fill_transfer(op, &task->transfer, wire_step(op, step), segment, source, piece.elements * op->element_bytes);
-    pccl_status status = post(exec, op, step->peer, &task->transfer, true);
+    uint32_t previous = op->schedule->previous[task->step];
+    struct piece piece = piece_for(op, task);
+    fill(op, task, previous == PCCL__NO_STEP ? input_at(op, piece) : task_at(op, task->slot, previous)->value, piece);
+    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
     if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
     return status;
 }
 
 /* Before the result's piece that this receive writes is overwritten for the first and only time. */
-static void save_input(const struct pccl__exec *exec, struct pccl_operation *op, const struct pccl__task *task) {
+static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct piece piece) {
     if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
-    uint32_t segment = op->slot[task->slot].segment, chunk = step_of(op, task)->chunk;
-    struct piece piece = piece_of(exec, op, chunk, segment);
-    uint8_t *at = result_at(exec, op, piece);
-    size_t bytes = piece.elements * op->element_bytes;
+    uint8_t *at = result_at(op, piece);
+    size_t bytes = piece.place.elements * op->element_bytes;
     if (op->shadow_bytes >= STREAM_BYTES)
         pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
     else
         memcpy(op->shadow + (at - op->result), at, bytes);
-    op->saved[chunk * op->segments + segment] = 1;
+    op->saved[step_of(op, task)->chunk * op->segments + op->slot[task->slot].segment] = 1;
 }
 
 static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
@@ -149,18 +151,17 @@ static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, str
 
 /* Copies land in the result when they are the last write; all else lands in scratch. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    const struct pccl__step *step = step_of(op, task);
-    uint32_t segment = op->slot[task->slot].segment;
-    struct piece piece = piece_of(exec, op, step->chunk, segment);
-    bool direct = step->kind == PCCL__COPY && lands_in_result(exec, op, task);
-    uint8_t *target = direct ? result_at(exec, op, piece) : NULL;
-    if (target) save_input(exec, op, task);
-    if (!target) {
+    struct piece piece = piece_for(op, task);
+    void *target;
+    if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
+        save_input(op, task, piece);
+        target = result_at(op, piece);
+    } else {
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
         if (!target) return PCCL_NO_MEMORY;
     }
-    fill_transfer(op, &task->transfer, wire_step(op, step), segment, target, piece.elements * op->element_bytes);
-    pccl_status status = post(exec, op, step->peer, &task->transfer, false);
+    fill(op, task, target, piece);
+    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, false);
     if (status == PCCL_OK)
         task->state = PCCL__TASK_POSTED;
     else /* what else completes before the epoch stops may try again */
@@ -175,7 +176,7 @@ static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct
     if (--source->readers == 0) drop_scratch(exec, op, source);
 }
 
-/* Posts receives of a slot until enough are ahead. Empty pieces are DONE from the start. */
+/* Posts receives of a slot until enough are ahead. Pieces that do not move are DONE from the start. */
 static pccl_status post_ahead(struct pccl__exec *exec, struct pccl_operation *op, uint32_t slot_index) {
     struct pccl__slot *slot = &op->slot[slot_index];
     while (slot->posted < PCCL__RECEIVES_AHEAD && slot->next_receive < op->schedule->receives_count) {
@@ -197,9 +198,9 @@ static pccl_status admit(struct pccl__exec *exec, struct pccl_operation *op, uin
     for (uint32_t i = 0; i < schedule->plan.steps_count; i++) {
         struct pccl__task *task = task_at(op, slot_index, i);
         *task = (struct pccl__task){.step = i, .slot = slot_index};
-        bool empty = piece_of(exec, op, schedule->plan.steps[i].chunk, slot->segment).elements == 0;
-        task->state = empty ? PCCL__TASK_DONE : PCCL__TASK_WAITING;
-        slot->open += !empty;
+        bool moves = piece_of(op, schedule->plan.steps[i].chunk, slot->segment).moves;
+        task->state = moves ? PCCL__TASK_WAITING : PCCL__TASK_DONE;
+        slot->open += moves;
         for (uint32_t d = schedule->first_dependent[i]; d != PCCL__NO_STEP; d = schedule->next_dependent[d])
             task->readers++;
     }
@@ -224,20 +225,20 @@ static pccl_status close_task(struct pccl__exec *exec, struct pccl_operation *op
 
 static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
-    struct piece piece = piece_of(exec, op, step->chunk, op->slot[task->slot].segment);
+    struct piece piece = piece_for(op, task);
     uint32_t previous = op->schedule->previous[task->step];
-    const void *ours = previous == PCCL__NO_STEP ? input_at(exec, op, piece) : task_at(op, task->slot, previous)->value;
+    const void *ours = previous == PCCL__NO_STEP ? input_at(op, piece) : task_at(op, task->slot, previous)->value;
     const void *theirs = task->transfer.data;
     void *target = task->scratch;
-    if (lands_in_result(exec, op, task)) {
-        save_input(exec, op, task);
-        target = result_at(exec, op, piece);
+    if (lands_in_result(op, task, piece)) {
+        save_input(op, task, piece);
+        target = result_at(op, piece);
     }
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
     exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
-                                                       received_first ? ours : theirs, piece.elements);
+                                                       received_first ? ours : theirs, piece.place.elements);
     if (step->complete && op->call.op == PCCL_AVG)
-        exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.elements);
+        exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.place.elements);
     task->value = target;
 }
 
@@ -277,48 +278,44 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
 
 /* ---------------------------------------------------------------- begin and end */
 
-static uint32_t count_receives(const struct pccl__exec *exec, const struct pccl_operation *op) {
+static uint32_t count_receives(const struct pccl_operation *op) {
     uint32_t open = 0;
-    for (uint32_t i = 0; i < op->schedule->receives_count; i++) {
-        uint64_t begin;
-        uint32_t chunk = op->schedule->plan.steps[op->schedule->receives[i]].chunk;
-        open += (uint32_t)div_ceil(chunk_range(exec, op, chunk, &begin), op->segment_elements);
-    }
+    for (uint32_t i = 0; i < op->schedule->receives_count; i++)
+        open += pieces_of(op, op->schedule->plan.steps[op->schedule->receives[i]].chunk);
     return open;
 }
 
-/* What no receive writes comes from our own input: our block of an all_gather, a broadcast's root. */
-static void copy_unreceived(struct pccl__exec *exec, struct pccl_operation *op) {
+/* What no receive writes comes from our own input: our part of an all_gather, a broadcast's root. */
+static void copy_unreceived(struct pccl_operation *op) {
     if (!op->input || !op->result || op->input == op->result) return;
-    for (uint32_t chunk = 0; chunk < op->schedule->plan.chunks; chunk++) {
-        uint64_t begin, elements = chunk_range(exec, op, chunk, &begin);
-        bool ours = op->call.collective == PCCL_BROADCAST || op->call.collective == PCCL_ALL_REDUCE ||
-                    exec->group->ring[chunk] == exec->group->rank;
-        if (op->schedule->received[chunk] || !ours || elements == 0) continue;
-        struct piece piece = {begin, elements};
-        const uint8_t *source = input_at(exec, op, piece);
-        uint8_t *target = result_at(exec, op, piece);
-        if (source != target) memcpy(target, source, elements * op->element_bytes);
+    uint32_t first, end;
+    pccl__layout_kept(&op->layout, &first, &end);
+    for (uint32_t chunk = first; chunk < end; chunk++) {
+        struct piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
+        if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
+            continue;
+        const uint8_t *source = input_at(op, whole);
+        uint8_t *target = result_at(op, whole);
+        if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
     }
 }
 
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
  * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
  * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
- * Other algorithms (small sizes) build the result in the shadow, which is published at the end. */
+ * Others (small sizes) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
-    bool reduces = op->call.collective == PCCL_ALL_REDUCE || op->call.collective == PCCL_REDUCE_SCATTER;
-    const uint8_t *own = op->call.collective == PCCL_REDUCE_SCATTER
-                             ? op->input + exec->group->rank * op->call.count * op->element_bytes
-                             : op->input;
-    bool in_place = op->schedule->in_place, discard = op->call.flags & PCCL_DISCARD_INPUT;
+    uint64_t elements = pccl__layout_output(&op->layout);
+    const uint8_t *own = op->input + pccl__layout_own(&op->layout) * op->element_bytes;
+    bool overwrites = pccl__layout_overwrites(op->call.collective) && op->call.output == own && elements > 0;
+    bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
-    if (!reduces || op->call.output != own || op->call.count == 0 || (in_place && discard)) return PCCL_OK;
-    op->shadow_bytes = op->call.count * op->element_bytes;
+    if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
+    op->shadow_bytes = elements * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
-    op->shadow_use = in_place ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (!in_place) op->result = op->shadow;
+    op->shadow_use = grows_there ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (!grows_there) op->result = op->shadow;
     return PCCL_OK;
 }
 
@@ -326,7 +323,7 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
     uint32_t steps = exec->finish->plan.steps_count;
     size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
-    size_t pieces = (size_t)op->schedule->plan.chunks * op->segments;
+    size_t pieces = op->shadow_use == PCCL__SHADOW_BACKUP ? (size_t)op->schedule->plan.chunks * op->segments : 0;
     op->arena_bytes = tasks + finish + slots + pieces + steps + 1;
     op->arena = pccl__pool_take(exec->pool, op->arena_bytes);
     if (!op->arena) return PCCL_NO_MEMORY;
@@ -346,7 +343,8 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
 static pccl_status post_finish(struct pccl__exec *exec, struct pccl_operation *op, uint32_t index) {
     const struct pccl__step *step = &exec->finish->plan.steps[index];
     fill_transfer(op, &op->finish.transfer[index], PCCL__FINISH_STEP + step->round, 0, NULL, 0);
-    return post(exec, op, step->peer, &op->finish.transfer[index], pccl__step_is_send(step));
+    struct pccl__channel *channel = pccl__group_at_position(exec->group, step->peer);
+    return post(channel, op, &op->finish.transfer[index], pccl__step_is_send(step));
 }
 
 static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -360,12 +358,12 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
     op->input = op->call.input;
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
     cut_segments(exec, op);
-    op->open_receives = count_receives(exec, op);
-    pccl_status status = take_arena(exec, op);
-    if (status == PCCL_OK) status = place_result(exec, op);
+    op->open_receives = count_receives(op);
+    pccl_status status = place_result(exec, op);
+    if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     for (uint32_t slot = 0; slot < op->slots && status == PCCL_OK; slot++) status = admit(exec, op, slot);
-    if (status == PCCL_OK) copy_unreceived(exec, op);
+    if (status == PCCL_OK) copy_unreceived(op);
     return status;
 }
 
@@ -419,20 +417,19 @@ void pccl__exec_publish(struct pccl_operation *op) {
     if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
 }
 
-void pccl__exec_restore(struct pccl__exec *exec, struct pccl_operation *op) {
+void pccl__exec_restore(struct pccl_operation *op) {
     if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return;
     for (uint32_t chunk = 0; chunk < op->schedule->plan.chunks; chunk++) {
         for (uint32_t segment = 0; segment < op->segments; segment++) {
             if (!op->saved[chunk * op->segments + segment]) continue;
-            struct piece piece = piece_of(exec, op, chunk, segment);
-            uint8_t *at = result_at(exec, op, piece);
-            memcpy(at, op->shadow + (at - op->result), piece.elements * op->element_bytes);
+            struct piece piece = piece_of(op, chunk, segment);
+            uint8_t *at = result_at(op, piece);
+            memcpy(at, op->shadow + (at - op->result), piece.place.elements * op->element_bytes);
         }
     }
 }
 
-static void cancel_one(struct pccl__exec *exec, uint32_t position, struct pccl__transfer *transfer, pccl_status why) {
-    struct pccl__channel *channel = pccl__group_at_position(exec->group, position);
+static void cancel_one(struct pccl__channel *channel, struct pccl__transfer *transfer, pccl_status why) {
     if (transfer->state == PCCL__POSTED) channel->ops->cancel(channel, transfer, why);
 }
 
@@ -441,9 +438,10 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
-            cancel_one(exec, plan->steps[i].peer, &task_at(op, slot, i)->transfer, why);
+            cancel_one(channel_to(exec, op, plan->steps[i].peer), &task_at(op, slot, i)->transfer, why);
     for (uint32_t i = 0; i < op->finish.steps; i++)
-        cancel_one(exec, exec->finish->plan.steps[i].peer, &op->finish.transfer[i], why);
+        cancel_one(pccl__group_at_position(exec->group, exec->finish->plan.steps[i].peer), &op->finish.transfer[i],
+                   why);
 }
 
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -454,6 +452,8 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     }
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
     pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
+    free(op->begins);
+    op->begins = NULL;
     op->arena = op->shadow = NULL;
 }
 
@@ -464,7 +464,7 @@ uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_o
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
-            if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[group->ring[plan->steps[i].peer]] = 1;
+            if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[rank_at(op, plan->steps[i].peer)] = 1;
     for (uint32_t i = op->finish.next; op->finish.begun && i < op->finish.steps; i++) {
         const struct pccl__step *step = &exec->finish->plan.steps[i];
         if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[group->ring[step->peer]] = 1;

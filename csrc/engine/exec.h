@@ -55,7 +55,7 @@ bool pccl__exec_finished(const struct pccl_operation *operation);
 /* The operation commits: the output gets the result, if it grew elsewhere. */
 void pccl__exec_publish(struct pccl_operation *operation);
 /* It does not: the input gets back what was overwritten. After pccl__exec_cancel, so that nothing lands any more. */
-void pccl__exec_restore(struct pccl__exec *exec, struct pccl_operation *operation);
+void pccl__exec_restore(struct pccl_operation *operation);
 /* Cancels every posted transfer; they complete with `why` later. */
 void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *operation, pccl_status why);
 /* Gives all memory back. borrowed must be 0. */

@@ -88,6 +88,7 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
         next->one_host = next->one_host && here;
         next->host_members += here;
     }
+    next->shape.ranks = next->ring;
     for (uint32_t i = 0; i < view->size; i++)
         next->used[next->ring[i]] = i != next->position && pccl__shape_joins(&next->shape, i, next->position);
     status = open_channels(next, old, transport, error);

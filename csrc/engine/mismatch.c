@@ -100,17 +100,17 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many mismatched operations in one epoch");
 }
 
-void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, uint32_t other_rank,
-                         const struct pccl__stamp *other) {
+void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, const struct pccl__stamp *own,
+                         uint32_t other_rank, const struct pccl__stamp *other) {
     pccl_operation_name name = op->name;
     struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
     uint8_t data[NOTICE_BYTES];
     put_u32(data, core->group.rank);
     put_u32(data + 4, other_rank);
-    memcpy(data + 8, op->stamp.bytes, PCCL__STAMP_BYTES);
+    memcpy(data + 8, own->bytes, PCCL__STAMP_BYTES);
     memcpy(data + 8 + PCCL__STAMP_BYTES, other->bytes, PCCL__STAMP_BYTES);
     char text[PCCL_MESSAGE_BYTES];
-    describe(text, &key, core->group.rank, other_rank, &op->stamp, other);
+    describe(text, &key, core->group.rank, other_rank, own, other);
     fail(core, name, op, false, text, data);
 }
 
@@ -127,8 +127,8 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
     if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, (pccl_operation_name){key->tag, key->sequence});
     struct pccl_operation *op = entry ? entry->operation : NULL;
-    if (op && !pccl__stamp_equal(&op->stamp, stamp))
-        pccl__core_mismatch(core, op, rank, stamp);
+    if (op && !pccl__stamp_agree(&op->stamp, stamp))
+        pccl__core_mismatch(core, op, &op->stamp, rank, stamp);
     else if (!op)
         tell_again(core, rank, key, stamp);
 }

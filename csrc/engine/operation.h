@@ -14,6 +14,7 @@
 #include "channel/channel.h"
 #include "engine/descriptor.h"
 #include "engine/event.h"
+#include "engine/layout.h"
 #include "engine/schedule.h"
 #include "engine/tags.h"
 #include "pccl.h"
@@ -86,6 +87,8 @@ struct pccl_operation {
     struct pccl__wait *wait; /* once it has stalled, or was frozen */
 
     /* The data phase. */
+    struct pccl__layout layout;
+    uint64_t *begins; /* of uneven parts: what the layout points to; malloc'ed */
     const struct pccl__schedule *schedule;
     size_t element_bytes;
     uint64_t segment_elements;

@@ -1,66 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * start.c - from a call to a running operation: validation, numbering, choice of the algorithm.
+ * start.c - from a call to a running operation: choice of the algorithm, numbering, launch.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/bits.h"
 #include "base/status.h"
+#include "engine/call.h"
 #include "engine/core.h"
-
-/* ---------------------------------------------------------------- validation */
-
-static bool reduces(pccl_collective collective) {
-    return collective == PCCL_ALL_REDUCE || collective == PCCL_REDUCE_SCATTER;
-}
-
-static bool has_data(pccl_collective collective) { return collective != PCCL_BARRIER && collective != PCCL_COMMIT; }
-
-static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
-}
-
-static pccl_status check_buffers(const pccl_call *call, uint32_t size, uint32_t rank, pccl_error *error) {
-    uint64_t bytes, all;
-    if (mul_overflows(call->count, pccl_dtype_bytes(call->dtype), &bytes) || mul_overflows(bytes, size, &all) ||
-        all > INT64_MAX)
-        return pccl__fail(error, PCCL_INVALID, "%llu elements of %s for %u ranks are too many bytes",
-                          (unsigned long long)call->count, pccl_dtype_name(call->dtype), size);
-    if (bytes == 0) return PCCL_OK;
-    bool reads = call->collective != PCCL_BROADCAST || call->root == rank;
-    if (!call->output || (reads && !call->input))
-        return pccl__fail(error, PCCL_INVALID, "%s of %llu elements needs buffers, got a NULL pointer",
-                          pccl_collective_name(call->collective), (unsigned long long)call->count);
-    if (!reads) return PCCL_OK;
-    bool gathers = call->collective == PCCL_ALL_GATHER, scatters = call->collective == PCCL_REDUCE_SCATTER;
-    const uint8_t *in = call->input, *out = call->output;
-    bool in_place = gathers ? in == out + rank * bytes : scatters ? out == in + rank * bytes : in == out;
-    if (!in_place && overlap(in, scatters ? all : bytes, out, gathers ? all : bytes))
-        return pccl__fail(error, PCCL_INVALID, "input and output of %s overlap without being in place",
-                          pccl_collective_name(call->collective));
-    return PCCL_OK;
-}
-
-static pccl_status check_call(const pccl_call *call, pccl_error *error) {
-    if ((unsigned)call->collective >= PCCL_COLLECTIVE_COUNT)
-        return pccl__fail(error, PCCL_INVALID, "unknown collective %d", (int)call->collective);
-    if (!has_data(call->collective)) return PCCL_OK;
-    if ((unsigned)call->dtype >= PCCL_DTYPE_COUNT)
-        return pccl__fail(error, PCCL_INVALID, "unknown dtype %d", (int)call->dtype);
-    if (reduces(call->collective) && (unsigned)call->op >= PCCL_REDUCE_OP_COUNT)
-        return pccl__fail(error, PCCL_INVALID, "unknown reduce op %d", (int)call->op);
-    if (call->algorithm != PCCL_AUTO && !pccl__planner_find(call->collective, call->algorithm))
-        return pccl__fail(error, PCCL_INVALID, "no algorithm %s for %s", pccl_algorithm_name(call->algorithm),
-                          pccl_collective_name(call->collective));
-    return PCCL_OK;
-}
 
 /* ---------------------------------------------------------------- schedules */
 
-static const struct pccl__link_model here = {.latency_ns = 15000, .bytes_per_ns = 2.0};
-static const struct pccl__link_model apart = {.latency_ns = 250000, .bytes_per_ns = 1.0};
+static const struct pccl__link_model here = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0};
+static const struct pccl__link_model apart = {.latency_ns = 250000, .overhead_ns = 3000, .bytes_per_ns = 1.0};
 
 struct cached {
     struct list link;
@@ -71,7 +24,7 @@ struct cached {
 };
 
 static pccl_status schedule_for(struct pccl__core *core, pccl_collective collective,
-                                const struct pccl__planner *planner, uint32_t root_position,
+                                const struct pccl__planner *planner, uint32_t position, uint32_t root_position,
                                 const struct pccl__schedule **schedule) {
     pccl_algorithm algorithm = planner ? planner->algorithm : PCCL_AUTO;
     for (struct list *node = core->schedules.next; node != &core->schedules; node = node->next) {
@@ -84,8 +37,7 @@ static pccl_status schedule_for(struct pccl__core *core, pccl_collective collect
     struct cached *cached = malloc(sizeof *cached);
     if (!cached) return PCCL_NO_MEMORY;
     *cached = (struct cached){.collective = collective, .algorithm = algorithm, .root = root_position};
-    pccl_status status =
-        pccl__schedule_new(planner, core->group.position, &core->group.shape, root_position, &cached->schedule);
+    pccl_status status = pccl__schedule_new(planner, position, &core->group.shape, root_position, &cached->schedule);
     if (status != PCCL_OK) {
         free(cached);
         return status;
@@ -108,24 +60,29 @@ void pccl__core_drop_schedules(struct pccl__core *core) {
 
 pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
     pccl__core_drop_schedules(core);
-    core->barrier = pccl__planner_choose(PCCL_BARRIER, &core->group.shape, 0, here, NULL, 0);
-    return schedule_for(core, PCCL_BARRIER, core->barrier, 0, &core->exec.finish);
+    core->barrier = pccl__planner_choose(PCCL_BARRIER, &core->group.shape, 0, 0, here, NULL, 0);
+    return schedule_for(core, PCCL_BARRIER, core->barrier, core->group.position, 0, &core->exec.finish);
 }
 
 /* ---------------------------------------------------------------- choice */
 
-/* Only what all members know alike may enter the choice: sizes, the shape, and whether the group spans hosts. */
-static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call, char *why,
-                                          size_t bytes) {
+/* What a planner must be able to do. */
+static uint8_t needed(const struct pccl__layout *layout) {
+    return layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
+}
+
+/* Only what all members know alike may enter the choice: sizes, the shape, and whether the group spans hosts. NULL: the
+ * links that are left do not serve this call. */
+static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call,
+                                          const struct pccl__layout *layout, char *why, size_t bytes) {
     const struct pccl__planner *wanted = pccl__planner_find(call->collective, call->algorithm);
-    if (wanted && pccl__planner_fits(wanted, &core->group.shape)) {
+    if (wanted && pccl__planner_fits(wanted, &core->group.shape, needed(layout))) {
         if (why) snprintf(why, bytes, "forced by the caller");
         return wanted;
     }
-    bool blocks = call->collective == PCCL_ALL_GATHER || call->collective == PCCL_REDUCE_SCATTER;
-    uint64_t total = call->count * pccl_dtype_bytes(call->dtype) * (blocks ? core->group.size : 1);
-    return pccl__planner_choose(call->collective, &core->group.shape, total, core->group.one_host ? here : apart, why,
-                                bytes);
+    uint64_t total = pccl__layout_total(layout) * pccl_dtype_bytes(call->dtype);
+    return pccl__planner_choose(call->collective, &core->group.shape, total, needed(layout),
+                                core->group.one_host ? here : apart, why, bytes);
 }
 
 static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank) {
@@ -134,35 +91,50 @@ static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank)
     return position;
 }
 
-pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
-                               pccl_error *error) {
-    pccl_status status = check_call(call, error);
-    if (status != PCCL_OK) return status;
-    if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet");
+static const char *const NO_WAY = "no way for uneven parts around the links that are down: even parts have one";
+
+static pccl_status explain_choice(const struct pccl__core *core, const pccl_call *call,
+                                  const struct pccl__layout *layout, char *text, size_t text_bytes, pccl_error *error) {
     static const char *const limits[PCCL_SHAPE_COUNT] = {"", "; some links are down, the ring has none of them",
                                                          "; so many links are down that only a tree is left"};
     const char *links = limits[core->group.shape.kind];
-    if (!has_data(call->collective)) {
+    if (!pccl__has_data(call->collective)) {
         snprintf(text, text_bytes, "%s: the only algorithm of %s%s", pccl_algorithm_name(core->barrier->algorithm),
                  pccl_collective_name(call->collective), links);
         return PCCL_OK;
     }
     char why[160];
-    const struct pccl__planner *planner = choose(core, call, why, sizeof why);
+    const struct pccl__planner *planner = choose(core, call, layout, why, sizeof why);
+    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", NO_WAY);
     snprintf(text, text_bytes, "%s: %s%s", pccl_algorithm_name(planner->algorithm), why, links);
     return PCCL_OK;
 }
 
+pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
+                               pccl_error *error) {
+    pccl_status status = pccl__call_check(call, error);
+    if (status != PCCL_OK) return status;
+    if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet");
+    struct pccl__layout layout;
+    uint64_t *begins;
+    status = pccl__call_layout(call, core->group.size, core->group.rank, &layout, &begins, error);
+    if (status != PCCL_OK) return status;
+    status = explain_choice(core, call, &layout, text, text_bytes, error);
+    free(begins);
+    return status;
+}
+
 /* ---------------------------------------------------------------- launch */
 
-/* Buffers were judged by the group at the call; one that was queued may meet another, in which ranks and the number of
- * blocks mean something else. `info` still says which group that was. */
-static bool still_fits(const struct pccl__core *core, const struct pccl_operation *op) {
+/* Buffers and root were judged by the group at the call; one that was queued may meet another, in which ranks and the
+ * number of parts mean something else. */
+static bool still_fits(const struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
-    if (op->info.world_size == group->size && op->info.rank == group->rank) return true;
-    if (!has_data(op->call.collective)) return true;
-    bool blocks = op->call.collective == PCCL_ALL_GATHER || op->call.collective == PCCL_REDUCE_SCATTER;
-    return !blocks && check_buffers(&op->call, group->size, group->rank, NULL) == PCCL_OK;
+    if (op->layout.size == group->size && op->layout.rank == group->rank) return true;
+    if (pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective)) return false;
+    op->layout.size = group->size;
+    op->layout.rank = group->rank;
+    return pccl__call_check_buffers(&op->call, &op->layout, NULL) == PCCL_OK;
 }
 
 static bool lost_behind_unseen(struct pccl__core *core, struct pccl_operation *op) {
@@ -203,7 +175,7 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         core->deferred.open = false;
         pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);
         core->deferred.mismatch[0] = 0;
-    } else if (op->call.collective == PCCL_BROADCAST && op->call.root >= group->size) {
+    } else if (pccl__has_root(op->call.collective) && op->call.root >= group->size) {
         pccl__operation_end(op, PCCL_INVALID, "root %u is outside a group of %u", op->call.root, group->size);
     } else {
         return pccl__core_owed_mismatch(core, op);
@@ -212,33 +184,44 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
 }
 
 static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
+    const struct pccl__group *group = &core->group;
     const struct pccl__planner *planner = NULL;
-    uint32_t root = 0;
-    op->algorithm = core->barrier->algorithm;
-    if (has_data(op->call.collective)) {
-        planner = choose(core, &op->call, NULL, 0);
-        op->algorithm = planner->algorithm;
-        if (op->call.collective == PCCL_BROADCAST) root = position_of_rank(&core->group, op->call.root);
+    if (pccl__has_data(op->call.collective)) {
+        planner = choose(core, &op->call, &op->layout, NULL, 0);
+        if (!planner) return PCCL_UNSUPPORTED;
     }
-    pccl_status status = schedule_for(core, has_data(op->call.collective) ? op->call.collective : PCCL_COMMIT, planner,
+    bool by_rank = planner && planner->traits & PCCL__BY_RANK;
+    op->algorithm = planner ? planner->algorithm : core->barrier->algorithm;
+    op->layout.to_each = planner && planner->traits & PCCL__TO_EACH;
+    op->layout.ring = by_rank ? NULL : group->ring;
+    op->layout.position = by_rank ? group->rank : group->position;
+    uint32_t root = 0;
+    if (pccl__has_root(op->call.collective)) root = by_rank ? op->call.root : position_of_rank(group, op->call.root);
+    pccl_status status = schedule_for(core, planner ? op->call.collective : PCCL_COMMIT, planner, op->layout.position,
                                       root, &op->schedule);
     if (status != PCCL_OK) return status;
+    op->layout.chunks = op->schedule->plan.chunks;
     return pccl__tags_begin(&core->tags, op->call.tag, &op->entry);
+}
+
+static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, pccl_status status) {
+    if (status == PCCL_UNSUPPORTED)
+        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), NO_WAY);
+    else if (status == PCCL_INVALID)
+        pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
+    else
+        pccl__operation_lost(op, pccl__core_past_epoch(core), status, "no memory to start");
 }
 
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     if (refused(core, op)) return;
     pccl_status status = prepare(core, op);
-    if (status == PCCL_INVALID) {
-        pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
-        return;
-    }
     if (status != PCCL_OK) {
-        pccl__operation_lost(op, pccl__core_past_epoch(core), status, "no memory to start");
+        end_unprepared(core, op, status);
         return;
     }
     op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};
-    op->stamp = pccl__stamp_pack(&op->call, op->algorithm, core->group.size);
+    op->stamp = pccl__stamp_pack(&op->call, &op->layout, op->algorithm);
     op->entry->operation = op;
     op->entry->fingerprint = pccl__stamp_fingerprint(&op->stamp);
     op->info.algorithm = op->algorithm;
@@ -260,28 +243,54 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
         pccl__operation_advance(op);
 }
 
+/* The operation for a call that is possible in the present group. */
+static pccl_status admit(struct pccl__core *core, const pccl_call *call, struct pccl_operation **operation,
+                         pccl_error *error) {
+    struct pccl__layout layout;
+    uint64_t *begins;
+    pccl_status status = pccl__call_layout(call, core->group.size, core->group.rank, &layout, &begins, error);
+    if (status != PCCL_OK) return status;
+    status = pccl__call_check_buffers(call, &layout, error);
+    struct pccl_operation *op = status == PCCL_OK ? pccl__operation_new(core, call) : NULL;
+    if (!op) {
+        free(begins);
+        return status != PCCL_OK ? status : pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
+    }
+    op->layout = layout;
+    op->begins = begins;
+    op->call.count = layout.count;
+    op->call.input_counts = op->call.output_counts = NULL;
+    *operation = op;
+    return PCCL_OK;
+}
+
+/* A barrier has nothing but a name. */
+static pccl_call without_data(const pccl_call *call) {
+    return (pccl_call){.collective = call->collective,
+                       .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG),
+                       .tag = call->tag,
+                       .expected_epoch = call->expected_epoch,
+                       .timeout_ms = call->timeout_ms,
+                       .token = call->token};
+}
+
 pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uint64_t now_ns,
                              struct pccl_operation **operation, pccl_error *error) {
     core->now_ns = now_ns;
     if (core->halted != PCCL_OK) return pccl__fail(error, core->halted, "%s", core->halt_text);
     if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet: connect first");
-    pccl_status status = check_call(call, error);
-    if (status == PCCL_OK && has_data(call->collective))
-        status = check_buffers(call, core->group.size, core->group.rank, error);
+    pccl_status status = pccl__call_check(call, error);
+    pccl_call bare;
+    if (status == PCCL_OK && !pccl__has_data(call->collective)) {
+        bare = without_data(call);
+        call = &bare;
+    }
+    struct pccl_operation *op = NULL;
+    if (status == PCCL_OK) status = admit(core, call, &op, error);
     if (status != PCCL_OK) return status;
-    struct pccl_operation *op = pccl__operation_new(core, call);
-    if (!op) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
     op->called_ns = now_ns;
     op->info.world_size = core->group.size;
     op->info.rank = core->group.rank;
-    if (!has_data(call->collective)) {
-        op->call = (pccl_call){.collective = call->collective,
-                               .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG),
-                               .tag = call->tag,
-                               .expected_epoch = call->expected_epoch,
-                               .timeout_ms = call->timeout_ms,
-                               .token = call->token};
-    }
     *operation = op;
     if (!core->frozen) {
         pccl__core_launch(core, op);

@@ -2,10 +2,11 @@
  *
  * choose.c - the table of all planners, and which of them to run.
  *
- * The model is that of R. Hockney ("The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel
- * Computing 20(3), 1994): a round costs its latency, a byte the inverse of the bandwidth. It is a coarse one: it knows
- * neither arithmetic nor memory. Hence the rule for near ties: those who spread the vector over the positions stand
- * first in the table, because they also spread the arithmetic.
+ * The model is that of A. Alexandrov, M. Ionescu, K. Schauser, C. Scheiman ("LogGP: Incorporating Long Messages into
+ * the LogP Model", Journal of Parallel and Distributed Computing 44(1), 1997): a round costs its latency, a transfer
+ * the work of handling it, a byte the inverse of the bandwidth. It is a coarse one: it knows neither arithmetic nor
+ * memory. Hence the rule for near ties: those who spread the vector over the positions stand first in the table,
+ * because they also spread the arithmetic.
  *
  * Only those are asked whose links the group's shape has. A new algorithm is one file with its builder and one line
  * here; each collective needs one for each shape.
@@ -15,6 +16,7 @@
 #include <stdio.h>
 
 #include "base/bits.h"
+#include "plan/side.h"
 
 /* An earlier line of the table wins unless a later one is cheaper by more than this. */
 static const double NEAR_TIE = 1.05;
@@ -41,22 +43,117 @@ static double tree_diameter(shape_ref shape) { return shape->diameter; }
 static double tree_volume(shape_ref shape) { return shape->degree; }
 static double tree_gather_volume(shape_ref shape) { return shape->degree - ring_volume(shape); }
 
-/* Collective, algorithm, builder, links, rounds, volume. */
+static double one_round(shape_ref shape) { return shape->size > 1; }
+static double two_rounds(shape_ref shape) { return 2.0 * one_round(shape); }
+static double star_volume(shape_ref shape) { return shape->size - 1.0; }
+
+static double halving_rounds(shape_ref shape) {
+    return 2.0 * floor_log2(shape->size) + (is_power(shape->size) ? 0.0 : 2.0);
+}
+static double halving_volume(shape_ref shape) {
+    double power = 1u << floor_log2(shape->size);
+    return 2.0 * (power - 1) / power + (is_power(shape->size) ? 0.0 : 1.0);
+}
+
+static double halving_transfers(shape_ref shape) {
+    double power = 1u << floor_log2(shape->size);
+    return 2.0 * (power - 1) + (is_power(shape->size) ? 0.0 : power);
+}
+
+static double bruck_transfers(shape_ref shape) {
+    double bits = 0;
+    for (uint32_t far = 1; far < shape->size; far++) bits += __builtin_popcount(far);
+    return bits;
+}
+static double bruck_volume(shape_ref shape) { return bruck_transfers(shape) / shape->size; }
+
+static double exscan_rounds(shape_ref shape) { return shape->size > 1 ? 1.0 + log2_ceil(shape->size - 1) : 0.0; }
+static double chain_exscan_volume(shape_ref shape) { return shape->size > 2 ? 2.0 : shape->size - 1.0; }
+
+/* Over a link with f positions behind it go n - f parts to each of those. */
+static double line_exchange_transfers(shape_ref shape) {
+    double most = 0, size = shape->size;
+    for (uint32_t p = 0; p < shape->size; p++) {
+        double left = p, right = size - 1 - p, sent = left * (size - left) + right * (size - right);
+        if (sent > most) most = sent;
+    }
+    return most;
+}
+static double line_exchange_volume(shape_ref shape) { return line_exchange_transfers(shape) / shape->size; }
+static double tree_exchange_volume(shape_ref shape) {
+    double most = 0, size = shape->size;
+    for (uint32_t p = 0; p < shape->size; p++) {
+        double sent = 0, behind;
+        for (struct pccl__side side = {.peer = p}; pccl__side_next(shape, p, &side); sent += behind * (size - behind))
+            behind = pccl__side_size(shape, &side);
+        if (sent / size > most) most = sent / size;
+    }
+    return most;
+}
+
+/* Collective, algorithm, builder, links, traits, rounds, volume, transfers. */
 static const struct pccl__planner planners[] = {
-    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, ring_all_reduce_rounds,
-     ring_all_reduce_volume},
-    {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, doubling_rounds, doubling_volume},
-    {PCCL_ALL_REDUCE, PCCL_TREE, pccl__plan_tree_all_reduce, PCCL_SHAPE_TREE, tree_rounds, tree_volume},
-    {PCCL_REDUCE_SCATTER, PCCL_RING, pccl__plan_ring_reduce_scatter, PCCL_SHAPE_RING, ring_rounds, ring_volume},
-    {PCCL_REDUCE_SCATTER, PCCL_TREE, pccl__plan_tree_reduce_scatter, PCCL_SHAPE_TREE, tree_diameter, ring_volume},
-    {PCCL_ALL_GATHER, PCCL_RING, pccl__plan_ring_all_gather, PCCL_SHAPE_RING, ring_rounds, ring_volume},
-    {PCCL_ALL_GATHER, PCCL_TREE, pccl__plan_tree_all_gather, PCCL_SHAPE_TREE, tree_diameter, tree_gather_volume},
-    {PCCL_BROADCAST, PCCL_CHAIN, pccl__plan_chain_broadcast, PCCL_SHAPE_RING, ring_rounds, chain_volume},
-    {PCCL_BROADCAST, PCCL_BINOMIAL, pccl__plan_binomial_broadcast, PCCL_SHAPE_FULL, binomial_rounds, binomial_rounds},
-    {PCCL_BROADCAST, PCCL_TREE, pccl__plan_tree_broadcast, PCCL_SHAPE_TREE, tree_diameter, tree_volume},
-    {PCCL_BARRIER, PCCL_DISSEMINATION, pccl__plan_dissemination_barrier, PCCL_SHAPE_FULL, binomial_rounds, no_volume},
-    {PCCL_BARRIER, PCCL_RING, pccl__plan_ring_barrier, PCCL_SHAPE_RING, ring_barrier_rounds, no_volume},
-    {PCCL_BARRIER, PCCL_TREE, pccl__plan_tree_barrier, PCCL_SHAPE_TREE, tree_rounds, no_volume},
+    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, ring_all_reduce_rounds,
+     ring_all_reduce_volume, ring_all_reduce_rounds},
+    {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, 0, halving_rounds, halving_volume,
+     halving_transfers},
+    {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, two_rounds, star_volume, star_volume},
+    {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, 0, doubling_rounds,
+     doubling_volume, doubling_volume},
+    {PCCL_ALL_REDUCE, PCCL_TREE, pccl__plan_tree_all_reduce, PCCL_SHAPE_TREE, 0, tree_rounds, tree_volume, NULL},
+    {PCCL_REDUCE_SCATTER, PCCL_RING, pccl__plan_ring_reduce_scatter, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume,
+     ring_rounds},
+    {PCCL_REDUCE_SCATTER, PCCL_TREE, pccl__plan_tree_reduce_scatter, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume,
+     NULL},
+    {PCCL_ALL_GATHER, PCCL_RING, pccl__plan_ring_all_gather, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
+    {PCCL_ALL_GATHER, PCCL_BRUCK, pccl__plan_bruck_all_gather, PCCL_SHAPE_FULL, 0, binomial_rounds, ring_volume,
+     ring_rounds},
+    {PCCL_ALL_GATHER, PCCL_TREE, pccl__plan_tree_all_gather, PCCL_SHAPE_TREE, 0, tree_diameter, tree_gather_volume,
+     NULL},
+    {PCCL_BROADCAST, PCCL_CHAIN, pccl__plan_chain_broadcast, PCCL_SHAPE_RING, 0, ring_rounds, chain_volume,
+     chain_volume},
+    {PCCL_BROADCAST, PCCL_BINOMIAL, pccl__plan_binomial_broadcast, PCCL_SHAPE_FULL, 0, binomial_rounds, binomial_rounds,
+     binomial_rounds},
+    {PCCL_BROADCAST, PCCL_STAR, pccl__plan_star_broadcast, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
+    {PCCL_BROADCAST, PCCL_TREE, pccl__plan_tree_broadcast, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
+    {PCCL_REDUCE, PCCL_CHAIN, pccl__plan_chain_reduce, PCCL_SHAPE_RING, 0, ring_rounds, chain_volume, chain_volume},
+    {PCCL_REDUCE, PCCL_BINOMIAL, pccl__plan_binomial_reduce, PCCL_SHAPE_FULL, 0, binomial_rounds, binomial_rounds,
+     binomial_rounds},
+    {PCCL_REDUCE, PCCL_STAR, pccl__plan_star_reduce, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
+    {PCCL_REDUCE, PCCL_TREE, pccl__plan_tree_reduce, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
+    {PCCL_GATHER, PCCL_STAR, pccl__plan_star_gather, PCCL_SHAPE_FULL, PCCL__DIRECT, one_round, ring_volume,
+     ring_rounds},
+    {PCCL_GATHER, PCCL_LINE, pccl__plan_line_gather, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
+    {PCCL_GATHER, PCCL_TREE, pccl__plan_tree_gather, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume, NULL},
+    {PCCL_SCATTER, PCCL_STAR, pccl__plan_star_scatter, PCCL_SHAPE_FULL, PCCL__DIRECT, one_round, ring_volume,
+     ring_rounds},
+    {PCCL_SCATTER, PCCL_LINE, pccl__plan_line_scatter, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
+    {PCCL_SCATTER, PCCL_TREE, pccl__plan_tree_scatter, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume, NULL},
+    {PCCL_ALL_TO_ALL, PCCL_PAIRWISE, pccl__plan_pairwise_all_to_all, PCCL_SHAPE_FULL, PCCL__DIRECT, ring_rounds,
+     ring_volume, ring_rounds},
+    {PCCL_ALL_TO_ALL, PCCL_BRUCK, pccl__plan_bruck_all_to_all, PCCL_SHAPE_FULL, 0, binomial_rounds, bruck_volume,
+     bruck_transfers},
+    {PCCL_ALL_TO_ALL, PCCL_LINE, pccl__plan_line_all_to_all, PCCL_SHAPE_RING, 0, ring_rounds, line_exchange_volume,
+     line_exchange_transfers},
+    {PCCL_ALL_TO_ALL, PCCL_TREE, pccl__plan_tree_all_to_all, PCCL_SHAPE_TREE, 0, tree_diameter, tree_exchange_volume,
+     NULL},
+    {PCCL_SCAN, PCCL_CHAIN, pccl__plan_chain_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, ring_rounds, chain_volume,
+     chain_volume},
+    {PCCL_SCAN, PCCL_DOUBLING, pccl__plan_doubling_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, binomial_rounds,
+     binomial_rounds, binomial_rounds},
+    {PCCL_SCAN, PCCL_LINE, pccl__plan_line_scan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume, ring_rounds},
+    {PCCL_SCAN, PCCL_TREE, pccl__plan_tree_scan, PCCL_SHAPE_TREE, PCCL__TO_EACH, tree_diameter, star_volume, NULL},
+    {PCCL_EXSCAN, PCCL_CHAIN, pccl__plan_chain_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, ring_rounds, chain_exscan_volume,
+     chain_exscan_volume},
+    {PCCL_EXSCAN, PCCL_DOUBLING, pccl__plan_doubling_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, exscan_rounds,
+     exscan_rounds, exscan_rounds},
+    {PCCL_EXSCAN, PCCL_LINE, pccl__plan_line_exscan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume,
+     ring_rounds},
+    {PCCL_EXSCAN, PCCL_TREE, pccl__plan_tree_exscan, PCCL_SHAPE_TREE, PCCL__TO_EACH, tree_diameter, star_volume, NULL},
+    {PCCL_BARRIER, PCCL_DISSEMINATION, pccl__plan_dissemination_barrier, PCCL_SHAPE_FULL, 0, binomial_rounds, no_volume,
+     binomial_rounds},
+    {PCCL_BARRIER, PCCL_RING, pccl__plan_ring_barrier, PCCL_SHAPE_RING, 0, ring_barrier_rounds, no_volume, NULL},
+    {PCCL_BARRIER, PCCL_TREE, pccl__plan_tree_barrier, PCCL_SHAPE_TREE, 0, tree_rounds, no_volume, NULL},
 };
 
 const struct pccl__planner *pccl__planner_at(size_t index) {
@@ -70,25 +167,29 @@ const struct pccl__planner *pccl__planner_find(pccl_collective collective, pccl_
     return NULL;
 }
 
-bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__shape *shape) {
+bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__shape *shape, uint8_t needed) {
+    if ((planner->traits & needed) != needed) return false;
     if (shape->kind == PCCL_SHAPE_FULL) return planner->links != PCCL_SHAPE_TREE;
     return planner->links == shape->kind;
 }
 
 static double cost_ns(const struct pccl__planner *planner, shape_ref shape, uint64_t bytes,
                       struct pccl__link_model link) {
-    return planner->rounds(shape) * link.latency_ns + (double)bytes * planner->volume(shape) / link.bytes_per_ns;
+    double transfers = planner->transfers ? planner->transfers(shape) : 0;
+    return planner->rounds(shape) * link.latency_ns + transfers * link.overhead_ns +
+           (double)bytes * planner->volume(shape) / link.bytes_per_ns;
 }
 
 /* "ring: about 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling: about 27.0 ms" */
-static void explain(const struct pccl__planner *chosen, shape_ref shape, uint64_t bytes, struct pccl__link_model link,
-                    char *why, size_t why_bytes) {
+static void explain(const struct pccl__planner *chosen, shape_ref shape, uint64_t bytes, uint8_t needed,
+                    struct pccl__link_model link, char *why, size_t why_bytes) {
     int used = snprintf(why, why_bytes, "%s: about %.3g ms (%g rounds, %.2f times %llu bytes)",
                         pccl_algorithm_name(chosen->algorithm), cost_ns(chosen, shape, bytes, link) / 1e6,
                         chosen->rounds(shape), chosen->volume(shape), (unsigned long long)bytes);
     const struct pccl__planner *other;
     for (size_t i = 0; (other = pccl__planner_at(i)); i++) {
-        if (other == chosen || other->collective != chosen->collective || !pccl__planner_fits(other, shape)) continue;
+        if (other == chosen || other->collective != chosen->collective) continue;
+        if (!pccl__planner_fits(other, shape, needed)) continue;
         if (used < 0 || (size_t)used >= why_bytes) return;
         used += snprintf(why + used, why_bytes - (size_t)used, "; %s: about %.3g ms",
                          pccl_algorithm_name(other->algorithm), cost_ns(other, shape, bytes, link) / 1e6);
@@ -96,17 +197,17 @@ static void explain(const struct pccl__planner *chosen, shape_ref shape, uint64_
 }
 
 const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, struct pccl__link_model link, char *why,
-                                                 size_t why_bytes) {
+                                                 uint64_t bytes, uint8_t needed, struct pccl__link_model link,
+                                                 char *why, size_t why_bytes) {
     const struct pccl__planner *planner, *best = NULL;
     for (size_t i = 0; shape->size > 0 && (planner = pccl__planner_at(i)); i++) {
-        if (planner->collective != collective || !pccl__planner_fits(planner, shape)) continue;
+        if (planner->collective != collective || !pccl__planner_fits(planner, shape, needed)) continue;
         if (best && collective == PCCL_BARRIER)
             continue; /* there messages count, not rounds: the first one has fewest */
         if (!best || cost_ns(planner, shape, bytes, link) * NEAR_TIE < cost_ns(best, shape, bytes, link))
             best = planner;
     }
     if (why && why_bytes) why[0] = '\0';
-    if (why && why_bytes && best) explain(best, shape, bytes, link, why, why_bytes);
+    if (why && why_bytes && best) explain(best, shape, bytes, needed, link, why, why_bytes);
     return best;
 }

@@ -17,8 +17,7 @@
 #include "plan/plan.h"
 
 #include "base/bits.h"
-
-static uint32_t power_below(uint32_t size) { return size ? 1u << (31 - (uint32_t)__builtin_clz(size)) : 0; }
+#include "plan/fold.h"
 
 static pccl_status add(struct pccl__plan *plan, uint32_t round, uint32_t peer, enum pccl__step_kind kind,
                        bool complete) {
@@ -26,15 +25,10 @@ static pccl_status add(struct pccl__plan *plan, uint32_t round, uint32_t peer, e
         plan, (struct pccl__step){.peer = peer, .round = round, .kind = (uint8_t)kind, .complete = complete});
 }
 
-/* The position of the one with this number among those who exchange. */
-static uint32_t position_of(uint32_t number, uint32_t folded) {
-    return number < folded ? 2 * number + 1 : number + folded;
-}
-
 static pccl_status add_exchanges(struct pccl__plan *plan, uint32_t number, uint32_t folded, uint32_t round) {
     uint32_t power = plan->size - folded;
     for (uint32_t bit = 1; bit < power; bit *= 2, round++) {
-        uint32_t peer = position_of(number ^ bit, folded);
+        uint32_t peer = fold_position(number ^ bit, folded);
         pccl_status status = add(plan, round, peer, PCCL__SEND, false);
         if (status == PCCL_OK)
             status = add(plan, round, peer, number & bit ? PCCL__REDUCE_LEFT : PCCL__REDUCE_RIGHT, 2 * bit == power);
@@ -47,7 +41,7 @@ pccl_status pccl__plan_doubling_all_reduce(uint32_t position, const struct pccl_
                                            struct pccl__plan *plan) {
     (void)root;
     uint32_t size = shape->size;
-    uint32_t power = power_below(size), folded = size - power;
+    uint32_t power = fold_power(size), folded = size - power;
     uint32_t rounds = log2_ceil(power) + (folded ? 2 : 0);
     pccl_status status = pccl__plan_begin(plan, position, size, 1, rounds);
     if (status != PCCL_OK) return status;

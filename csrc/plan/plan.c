@@ -14,6 +14,7 @@ pccl_status pccl__plan_begin(struct pccl__plan *plan, uint32_t position, uint32_
     plan->size = size;
     plan->chunks = chunks;
     plan->rounds = rounds;
+    plan->once = false;
     plan->steps_count = 0;
     return PCCL_OK;
 }
@@ -49,23 +50,31 @@ void pccl__plan_free(struct pccl__plan *plan) {
     *plan = (struct pccl__plan){0};
 }
 
-static int by_transfer(const void *left, const void *right) {
+static int by_chunk(const void *left, const void *right) {
     const struct pccl__step *a = left, *b = right;
-    if (a->round != b->round) return a->round < b->round ? -1 : 1;
     if (a->peer != b->peer) return a->peer < b->peer ? -1 : 1;
     if (a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
     return (a->kind == PCCL__SEND) - (b->kind == PCCL__SEND);
 }
 
+static int by_transfer(const void *left, const void *right) {
+    const struct pccl__step *a = left, *b = right;
+    if (a->round != b->round) return a->round < b->round ? -1 : 1;
+    return by_chunk(left, right);
+}
+
 /* Is each transfer named once? */
 static pccl_status check_names(const struct pccl__plan *plan) {
+    uint64_t names = plan->once ? plan->chunks : (uint64_t)plan->chunks * plan->rounds;
+    if (names > PCCL__PLAN_NAMES) return PCCL_INVALID;
+    int (*by_name)(const void *, const void *) = plan->once ? by_chunk : by_transfer;
     struct pccl__step *sorted = malloc((plan->steps_count + 1) * sizeof *sorted);
     if (!sorted) return PCCL_NO_MEMORY;
     if (plan->steps_count) memcpy(sorted, plan->steps, plan->steps_count * sizeof *sorted);
-    qsort(sorted, plan->steps_count, sizeof *sorted, by_transfer);
+    qsort(sorted, plan->steps_count, sizeof *sorted, by_name);
     pccl_status status = PCCL_OK;
     for (uint32_t i = 1; i < plan->steps_count; i++)
-        if (by_transfer(&sorted[i - 1], &sorted[i]) == 0) status = PCCL_INVALID;
+        if (by_name(&sorted[i - 1], &sorted[i]) == 0) status = PCCL_INVALID;
     free(sorted);
     return status;
 }

@@ -36,11 +36,15 @@ struct pccl__step {
     uint8_t complete; /* after this reduce the value holds every contribution (AVG divides here) */
 };
 
-/* Between one pair and direction there is at most one transfer per (round, chunk): that pair names it on the wire. */
+enum { PCCL__PLAN_NAMES = 1 << 30 };
+
+/* Between one pair and direction there is at most one transfer per (round, chunk): that pair names it on the wire. All
+ * names of a plan are below PCCL__PLAN_NAMES. */
 struct pccl__plan {
     uint32_t position, size;
     uint32_t chunks;
     uint32_t rounds;
+    bool once; /* no chunk crosses a link twice in one direction, so that its number alone names it on the wire */
     uint32_t steps_count, steps_capacity;
     struct pccl__step *steps; /* owned; by round, sends before receives within a round */
 };
@@ -51,20 +55,39 @@ struct pccl__plan {
  *   reduce_scatter  chunks == size; starts with a contribution to every chunk, ends with chunk `position` complete
  *   all_gather      chunks == size; starts with chunk `position`, ends with all chunks
  *   broadcast       chunks is the builder's choice; `root` starts with all, everyone ends with all
+ *   reduce          as all_reduce, but only `root` ends with every chunk complete
+ *   gather          chunks == size; starts with chunk `position`; `root` ends with all
+ *   scatter         chunks == size; `root` starts with all, everyone ends with chunk `position`
+ *   all_to_all      chunks == size * size, chunk s * size + d goes from s to d: starts with a row, ends with a column
+ *   scan, exscan    chunks is the builder's choice; everyone ends with the reduction of positions 0..position, or of
+ *                   0..position-1 (position 0 with nothing that counts), in that order
  *   barrier         chunks == 1 (of zero bytes); COPY only; ends when everyone is known to have begun */
 typedef pccl_status pccl__plan_build(uint32_t position, const struct pccl__shape *shape, uint32_t root,
                                      struct pccl__plan *plan);
+
+enum pccl__trait {
+    /* Every chunk goes straight from where it starts to where it ends, so nobody else must know how long it is. */
+    PCCL__DIRECT = 1,
+    /* Positions stand for ranks, not for places on the ring. */
+    PCCL__BY_RANK = 2,
+    /* scan, exscan: there are `size` chunks; chunk c is a whole vector on its way to position c, to which those give
+     * whose ranks belong to its prefix (shape.ranks), in any order. */
+    PCCL__TO_EACH = 4,
+};
 
 struct pccl__planner {
     pccl_collective collective;
     pccl_algorithm algorithm;
     pccl__plan_build *build;
     pccl_shape links; /* what its steps keep to: FULL is any pair. TREE plans need a tree */
-    /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position as a
-     * multiple of the collective's total vector (count elements for all_reduce and broadcast, size*count for the
-     * others). Where that depends on the root of a broadcast, those of the worst one. */
+    uint8_t traits;   /* enum pccl__trait */
+    /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position (of reduce
+     * and gather: received) as a multiple of the collective's total vector (size*count elements where count is that of
+     * a part, else count). Where that depends on the root, those of the worst one. */
     double (*rounds)(const struct pccl__shape *shape);
     double (*volume)(const struct pccl__shape *shape);
+    /* How many transfers the busiest position sends (or receives). NULL: the only planner where it is used. */
+    double (*transfers)(const struct pccl__shape *shape);
 };
 
 /* For builders; `plan` must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY,
@@ -81,19 +104,20 @@ pccl_status pccl__plan_check(const struct pccl__plan *plan);
 const struct pccl__planner *pccl__planner_find(pccl_collective collective, pccl_algorithm algorithm);
 const struct pccl__planner *pccl__planner_at(size_t index); /* for tests and `explain`; NULL past the end */
 
-/* Do its plans keep to the links of this shape? */
-bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__shape *shape);
+/* Do its plans keep to the links of this shape, and has it the traits that are needed? */
+bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__shape *shape, uint8_t needed);
 
 struct pccl__link_model {
     double latency_ns;   /* one way, small frame */
+    double overhead_ns;  /* what a transfer costs the one who handles it, however small */
     double bytes_per_ns; /* of one link */
 };
-/* AUTO: of those that fit the shape the cheapest by rounds * latency + bytes * volume / bandwidth, where `bytes` are
- * those of the vector that `volume` speaks of. NULL when no planner is known for the collective. `why` (may be NULL)
- * gets one line. */
+/* AUTO: of those that fit the shape the cheapest by rounds * latency + transfers * overhead + bytes * volume /
+ * bandwidth, where `bytes` are
+ * those of the vector that `volume` speaks of. NULL when none does. `why` (may be NULL) gets one line. */
 const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, struct pccl__link_model link, char *why,
-                                                 size_t why_bytes);
+                                                 uint64_t bytes, uint8_t needed, struct pccl__link_model link,
+                                                 char *why, size_t why_bytes);
 
 /* The builders. */
 pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
@@ -102,5 +126,15 @@ pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
 pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;
 pccl__plan_build pccl__plan_tree_broadcast, pccl__plan_tree_barrier;
+pccl__plan_build pccl__plan_halving_all_reduce;
+pccl__plan_build pccl__plan_star_all_reduce, pccl__plan_star_reduce, pccl__plan_star_broadcast;
+pccl__plan_build pccl__plan_star_gather, pccl__plan_star_scatter;
+pccl__plan_build pccl__plan_chain_reduce, pccl__plan_binomial_reduce;
+pccl__plan_build pccl__plan_pairwise_all_to_all, pccl__plan_bruck_all_to_all, pccl__plan_bruck_all_gather;
+pccl__plan_build pccl__plan_chain_scan, pccl__plan_doubling_scan, pccl__plan_chain_exscan, pccl__plan_doubling_exscan;
+pccl__plan_build pccl__plan_tree_reduce, pccl__plan_tree_gather, pccl__plan_tree_scatter, pccl__plan_tree_all_to_all;
+pccl__plan_build pccl__plan_tree_scan, pccl__plan_tree_exscan;
+pccl__plan_build pccl__plan_line_gather, pccl__plan_line_scatter, pccl__plan_line_all_to_all;
+pccl__plan_build pccl__plan_line_scan, pccl__plan_line_exscan;
 
 #endif

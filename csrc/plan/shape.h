@@ -19,6 +19,7 @@
 struct pccl__shape {
     pccl_shape kind;
     uint32_t size;
+    const uint32_t *ranks; /* by position, borrowed, for plans to which ranks matter; NULL: as positions */
     /* TREE only, else NULL and 0. Arrays by position, owned. */
     uint32_t *parents; /* the root, 0, is its own parent */
     uint32_t *ends;    /* the first position behind all that is below */

@@ -16,6 +16,7 @@
  * Each is a copy of one value computed in one place, so all members hold the same bits.
  */
 #include "plan/plan.h"
+#include "plan/side.h"
 
 #include <stdlib.h>
 
@@ -72,45 +73,11 @@ pccl_status pccl__plan_tree_barrier(uint32_t position, const struct pccl__shape 
 
 /* ---------------------------------------------------------------- towards and away from each position */
 
-/* One link of a position, and what lies on its other side. */
-struct side {
-    uint32_t peer;
-    uint32_t first, end; /* these positions; for the link to the parent, all but these */
-    bool is_parent;
-    uint32_t far;  /* links from the peer to the farthest position on its side */
-    uint32_t near; /* links from us to the farthest position on ours */
-};
-
-/* The parent, then the children. `side` begins with our own position as peer; false: there are no more. */
-static bool next_side(const struct pccl__shape *shape, uint32_t position, struct side *side) {
-    if (side->peer == position && position != 0 && !side->is_parent) {
-        *side = (struct side){.peer = shape->parents[position],
-                              .first = position,
-                              .end = shape->ends[position],
-                              .is_parent = true,
-                              .far = shape->beyond[position],
-                              .near = shape->below[position]};
-        return true;
-    }
-    uint32_t child = side->peer == position || side->is_parent ? pccl__shape_child(shape, position)
-                                                               : pccl__shape_next_child(shape, position, side->peer);
-    *side = (struct side){.peer = child,
-                          .first = child,
-                          .end = shape->ends[child],
-                          .far = shape->below[child],
-                          .near = shape->beyond[child]};
-    return child != position;
-}
-
-static bool holds(const struct side *side, uint32_t position) {
-    return (position >= side->first && position < side->end) != side->is_parent;
-}
-
 /* The side from which our own block's last contribution comes. */
 static uint32_t last_to_arrive(const struct pccl__shape *shape, uint32_t position) {
-    struct side side = {.peer = position};
+    struct pccl__side side = {.peer = position};
     uint32_t last = position, round = 0;
-    while (next_side(shape, position, &side)) {
+    while (pccl__side_next(shape, position, &side)) {
         if (last != position && side.far < round) continue;
         last = side.peer;
         round = side.far;
@@ -122,13 +89,13 @@ static uint32_t last_to_arrive(const struct pccl__shape *shape, uint32_t positio
 static pccl_status reduce_round(uint32_t position, const struct pccl__shape *shape, uint32_t round, uint32_t last,
                                 struct pccl__plan *plan) {
     pccl_status status = PCCL_OK;
-    for (struct side side = {.peer = position}; next_side(shape, position, &side);) {
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side);) {
         for (uint32_t c = 0; side.near == round && c < shape->size && status == PCCL_OK; c++)
-            if (holds(&side, c)) status = add(plan, round, side.peer, c, PCCL__SEND, false);
+            if (pccl__side_holds(&side, c)) status = add(plan, round, side.peer, c, PCCL__SEND, false);
     }
-    for (struct side side = {.peer = position}; next_side(shape, position, &side);) {
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side);) {
         for (uint32_t c = 0; side.far == round && c < shape->size && status == PCCL_OK; c++)
-            if (!holds(&side, c))
+            if (!pccl__side_holds(&side, c))
                 status = add(plan, round, side.peer, c, PCCL__REDUCE_RIGHT, c == position && side.peer == last);
     }
     return status;
@@ -144,25 +111,18 @@ pccl_status pccl__plan_tree_reduce_scatter(uint32_t position, const struct pccl_
     return status;
 }
 
-/* Links from `position` to each position. */
-static void measure_distances(const struct pccl__shape *shape, uint32_t position, uint32_t *distance) {
-    for (uint32_t p = 0; p < shape->size; p++) distance[p] = shape->size;
-    distance[position] = 0;
-    for (uint32_t p = position; p != 0; p = shape->parents[p]) distance[shape->parents[p]] = distance[p] + 1;
-    for (uint32_t p = 1; p < shape->size; p++)
-        if (distance[p] == shape->size) distance[p] = distance[shape->parents[p]] + 1;
-}
-
 /* A block that is `round` links away from home goes on to all sides but the one that it came from. */
 static pccl_status gather_round(uint32_t position, const struct pccl__shape *shape, uint32_t round,
                                 const uint32_t *distance, struct pccl__plan *plan) {
     pccl_status status = PCCL_OK;
-    for (struct side side = {.peer = position}; next_side(shape, position, &side);)
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side);)
         for (uint32_t c = 0; c < shape->size && status == PCCL_OK; c++)
-            if (distance[c] == round && !holds(&side, c)) status = add(plan, round, side.peer, c, PCCL__SEND, false);
-    for (struct side side = {.peer = position}; next_side(shape, position, &side);)
+            if (distance[c] == round && !pccl__side_holds(&side, c))
+                status = add(plan, round, side.peer, c, PCCL__SEND, false);
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side);)
         for (uint32_t c = 0; c < shape->size && status == PCCL_OK; c++)
-            if (distance[c] == round + 1 && holds(&side, c)) status = add(plan, round, side.peer, c, PCCL__COPY, false);
+            if (distance[c] == round + 1 && pccl__side_holds(&side, c))
+                status = add(plan, round, side.peer, c, PCCL__COPY, false);
     return status;
 }
 
@@ -173,22 +133,11 @@ pccl_status pccl__plan_tree_all_gather(uint32_t position, const struct pccl__sha
     if (status != PCCL_OK) return status;
     uint32_t *distance = malloc(shape->size * sizeof *distance);
     if (!distance) return PCCL_NO_MEMORY;
-    measure_distances(shape, position, distance);
+    pccl__side_distances(shape, position, distance);
     for (uint32_t round = 0; status == PCCL_OK && round < shape->diameter; round++)
         status = gather_round(position, shape, round, distance, plan);
     free(distance);
     return status;
-}
-
-static uint32_t distance_between(const struct pccl__shape *shape, uint32_t a, uint32_t b) {
-    uint32_t links = 0;
-    for (; a != b; links++) {
-        if (shape->depth[a] > shape->depth[b])
-            a = shape->parents[a];
-        else
-            b = shape->parents[b];
-    }
-    return links;
 }
 
 pccl_status pccl__plan_tree_broadcast(uint32_t position, const struct pccl__shape *shape, uint32_t root,
@@ -196,10 +145,12 @@ pccl_status pccl__plan_tree_broadcast(uint32_t position, const struct pccl__shap
     if (root >= shape->size) return PCCL_INVALID;
     pccl_status status = begin(plan, position, shape, 1, shape->diameter);
     if (status != PCCL_OK) return status;
-    uint32_t far = distance_between(shape, position, root);
-    for (struct side side = {.peer = position}; next_side(shape, position, &side);)
-        if (position != root && holds(&side, root)) status = add(plan, far - 1, side.peer, 0, PCCL__COPY, false);
-    for (struct side side = {.peer = position}; next_side(shape, position, &side) && status == PCCL_OK;)
-        if (position == root || !holds(&side, root)) status = add(plan, far, side.peer, 0, PCCL__SEND, false);
+    uint32_t far = pccl__side_distance(shape, position, root);
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side);)
+        if (position != root && pccl__side_holds(&side, root))
+            status = add(plan, far - 1, side.peer, 0, PCCL__COPY, false);
+    for (struct pccl__side side = {.peer = position}; pccl__side_next(shape, position, &side) && status == PCCL_OK;)
+        if (position == root || !pccl__side_holds(&side, root))
+            status = add(plan, far, side.peer, 0, PCCL__SEND, false);
     return status;
 }

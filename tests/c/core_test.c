@@ -20,6 +20,7 @@
 #include "check.h"
 #include "engine/core.h"
 #include "shared_memory.h"
+#include "shared_program.h"
 #include "shared_shape.h"
 #include "shared_verdict.h"
 
@@ -27,22 +28,14 @@ enum {
     PEERS_MAX = 7,
     PROGRAM_MAX = 24,
     TAGS_MAX = 4,
-    COUNT_MAX = 200000,
     EPOCHS_MAX = 32,
     COMMITS_MAX = TAGS_MAX,
     REFUSALS_MAX = 6 /* allocations refused in one world; each may cost an epoch */
 };
 
-struct op_plan {
-    pccl_call call; /* buffers and tag filled per peer */
-    bool in_place;
-    bool deferred;
-};
-
 struct running {
     pccl_operation *handle;
-    uint8_t *input, *output, *before;
-    size_t input_bytes, output_bytes;
+    struct program_buffers buffers;
 };
 
 struct peer {
@@ -61,7 +54,8 @@ struct world {
     struct pccl__sim_network *network;
     struct peer peer[PEERS_MAX];
     uint32_t peers, tags, length;
-    struct op_plan program[PROGRAM_MAX];
+    struct program_step program[PROGRAM_MAX];
+    bool all_links; /* no link is dead, and every view is of all links */
     uint64_t epoch, now_ns, kill_at_ns[PEERS_MAX], cut_at_ns;
     uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX];
     bool dead[PEERS_MAX][PEERS_MAX]; /* links */
@@ -83,135 +77,35 @@ static void hungry(struct world *w) {
 
 static void fed(void) { memory_refuse(0, 0); }
 
-/* ---------------------------------------------------------------- values */
-
-/* Small integers: sums are exact in every dtype used, and every element, peer and operation differs. */
-static int64_t value(uint32_t peer, uint32_t op, uint64_t i) { return (int64_t)((peer * 7 + op * 3 + i * 5) % 11) - 4; }
-
-static void put_value(pccl_dtype dtype, uint8_t *at, uint64_t i, int64_t v) {
-    if (dtype == PCCL_INT32)
-        ((int32_t *)at)[i] = (int32_t)v;
-    else if (dtype == PCCL_FLOAT32)
-        ((float *)at)[i] = (float)v;
-    else if (dtype == PCCL_FLOAT64)
-        ((double *)at)[i] = (double)v;
-    else
-        ((int8_t *)at)[i] = (int8_t)v;
-}
-
-static double get_value(pccl_dtype dtype, const uint8_t *at, uint64_t i) {
-    if (dtype == PCCL_INT32) return ((const int32_t *)at)[i];
-    if (dtype == PCCL_FLOAT32) return ((const float *)at)[i];
-    if (dtype == PCCL_FLOAT64) return ((const double *)at)[i];
-    return ((const int8_t *)at)[i];
-}
-
-static double reduced(const struct world *w, uint64_t epoch, uint32_t op, pccl_reduce_op how, uint64_t i) {
-    double total = how == PCCL_MIN ? 1e9 : how == PCCL_MAX ? -1e9 : 0;
-    for (uint32_t m = 0; m < w->sizes[epoch]; m++) {
-        double v = (double)value(w->members[epoch][m], op, i);
-        if (how == PCCL_SUM)
-            total += v;
-        else if (how == PCCL_MIN)
-            total = v < total ? v : total;
-        else
-            total = v > total ? v : total;
-    }
-    return total;
-}
-
-static double expected(const struct world *w, uint64_t epoch, uint32_t rank, uint32_t op, uint64_t i) {
-    const pccl_call *call = &w->program[op].call;
-    switch (call->collective) {
-    case PCCL_ALL_REDUCE:
-        return reduced(w, epoch, op, call->op, i);
-    case PCCL_REDUCE_SCATTER:
-        return reduced(w, epoch, op, call->op, rank * call->count + i);
-    case PCCL_ALL_GATHER:
-        return (double)value(w->members[epoch][i / call->count], op, i % call->count);
-    default:
-        return (double)value(w->members[epoch][0], op, i); /* broadcast from rank 0 */
-    }
+static struct program_group group_of(const struct world *w, uint64_t epoch, uint32_t rank) {
+    return (struct program_group){.size = w->sizes[epoch], .rank = rank, .members = w->members[epoch]};
 }
 
 static void check_result(struct world *w, uint32_t p, uint32_t op) {
     struct running *r = &w->peer[p].running[op];
-    const pccl_call *call = &w->program[op].call;
     pccl_info info = r->handle->info;
     EXPECT(info.epoch < EPOCHS_MAX && info.world_size == w->sizes[info.epoch], "seed %" PRIu64, w->seed);
-    uint64_t elements = call->count * (call->collective == PCCL_ALL_GATHER ? info.world_size : 1);
-    if (call->collective == PCCL_BARRIER || call->collective == PCCL_COMMIT) elements = 0;
-    uint64_t stride = elements > 300 ? 37 : 1;
-    for (uint64_t i = 0; i < elements; i += i + stride < elements ? stride : 1) {
-        double got = get_value(call->dtype, r->output, i), want = expected(w, info.epoch, info.rank, op, i);
-        EXPECT(got == want, "seed %" PRIu64 ": peer %u operation %u (%s) element %" PRIu64 ": %g, not %g", w->seed, p,
-               op, pccl_collective_name(call->collective), i, got, want);
-    }
+    uint64_t wrong = program_first_wrong(&w->program[op], group_of(w, info.epoch, info.rank), &r->buffers);
+    EXPECT(wrong == UINT64_MAX, "seed %" PRIu64 ": peer %u operation %u (%s by %s): element %" PRIu64, w->seed, p, op,
+           pccl_collective_name(w->program[op].call.collective), pccl_algorithm_name(info.algorithm), wrong);
 }
 
 /* ---------------------------------------------------------------- the program */
 
-static void draw_program(struct world *w) {
-    static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64};
-    static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX};
-    w->length = 1 + draw(w, PROGRAM_MAX);
-    for (uint32_t k = 0; k < w->length; k++) {
-        struct op_plan *plan = &w->program[k];
-        uint32_t magnitude = draw(w, 4), bound = magnitude == 0   ? 3
-                                                 : magnitude == 1 ? 100
-                                                 : magnitude == 2 ? 5000
-                                                                  : COUNT_MAX;
-        *plan = (struct op_plan){.in_place = draw(w, 2)};
-        plan->call = (pccl_call){.collective = (pccl_collective)draw(w, PCCL_COMMIT),
-                                 .dtype = dtypes[draw(w, 4)],
-                                 .op = ops[draw(w, 3)],
-                                 .count = draw(w, bound),
-                                 .tag = k % w->tags};
-        if (plan->call.collective == PCCL_ALL_REDUCE && draw(w, 2))
-            plan->call.algorithm = draw(w, 3) ? PCCL_RING : draw(w, 2) ? PCCL_DOUBLING : PCCL_TREE;
-        if (plan->call.collective == PCCL_BROADCAST && draw(w, 2))
-            plan->call.algorithm = draw(w, 2) ? PCCL_CHAIN : PCCL_BINOMIAL;
-    }
-}
-
 static void release(struct world *w, uint32_t p, uint32_t op) {
     struct running *r = &w->peer[p].running[op];
     if (r->handle) pccl__core_handle_free(r->handle);
-    uint8_t *base = r->input < r->output ? r->input : r->output;
-    if (w->program[op].in_place) {
-        free(base);
-    } else {
-        free(r->input);
-        free(r->output);
-    }
-    free(r->before);
-    *r = (struct running){0};
+    program_release(&r->buffers);
+    r->handle = NULL;
 }
 
 static void start(struct world *w, uint32_t p, uint32_t op) {
     struct peer *peer = &w->peer[p];
     struct running *r = &peer->running[op];
-    pccl_call call = w->program[op].call;
-    uint32_t size = peer->core->group.size, rank = peer->core->group.rank;
-    size_t element = pccl_dtype_bytes(call.dtype);
-    uint64_t in = call.count * (call.collective == PCCL_REDUCE_SCATTER ? size : 1);
-    uint64_t out = call.count * (call.collective == PCCL_ALL_GATHER ? size : 1);
-    *r = (struct running){.input_bytes = in * element, .output_bytes = out * element};
-    r->before = malloc(r->input_bytes + 1);
-    for (uint64_t i = 0; i < in; i++) put_value(call.dtype, r->before, i, value(p, op, i));
-    bool gathers = call.collective == PCCL_ALL_GATHER, scatters = call.collective == PCCL_REDUCE_SCATTER;
-    uint8_t *big = malloc((r->input_bytes > r->output_bytes ? r->input_bytes : r->output_bytes) + 1);
-    if (w->program[op].in_place) {
-        r->input = gathers ? big + rank * r->input_bytes : big;
-        r->output = scatters ? big + rank * r->output_bytes : big;
-    } else {
-        r->output = big;
-        r->input = malloc(r->input_bytes + 1);
-    }
-    memcpy(r->input, r->before, r->input_bytes);
-    call.input = r->input;
-    call.output = r->output;
-    call.expected_epoch = gathers || scatters ? peer->core->group.epoch : 0;
+    const struct pccl__group *group = &peer->core->group;
+    pccl_call call = program_prepare(&w->program[op], group_of(w, group->epoch, group->rank), &r->buffers);
+    call.tag = op % w->tags;
+    call.expected_epoch = program_is_bound(&w->program[op]) ? group->epoch : 0;
     pccl_error error;
     hungry(w);
     pccl_status status = pccl__core_start(peer->core, &call, w->now_ns, &r->handle, &error);
@@ -239,9 +133,8 @@ static void user(struct world *w, uint32_t p) {
                 EXPECT(status == PCCL_PEER_LOST || (w->refuse_ppm && status == PCCL_NO_MEMORY),
                        "seed %" PRIu64 ": peer %u operation %u ended with %s: %s", w->seed, p, op,
                        pccl_status_string(status), r->handle->text);
-                EXPECT(memcmp(r->input, r->before, r->input_bytes) == 0 ||
-                           w->program[op].call.collective == PCCL_BROADCAST,
-                       "seed %" PRIu64 ": input of operation %u changed by an abort", w->seed, op);
+                EXPECT(program_input_intact(&r->buffers), "seed %" PRIu64 ": input of operation %u changed by an abort",
+                       w->seed, op);
             }
             release(w, p, op);
         } else if (!r->handle && draw(w, 3) == 0) {
@@ -306,6 +199,7 @@ static bool shape_for(struct world *w, const uint32_t *members, uint32_t count) 
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t j = 0; j < count; j++) w->shape.dead[i][j] = w->dead[members[i]][members[j]];
     uint32_t joined = shape_draw(&w->shape, &w->random);
+    if (w->all_links) w->shape.shape = PCCL_SHAPE_FULL;
     if (joined == count) return true;
     bool stays[PEERS_MAX] = {false};
     for (uint32_t i = 0; i < joined; i++) stays[w->shape.ring[i]] = true;
@@ -330,7 +224,7 @@ static void master(struct world *w) {
 }
 
 static void draw_dead_links(struct world *w) {
-    uint32_t links = draw(w, 2) ? draw(w, 2 * w->peers) : 0;
+    uint32_t links = !w->all_links && draw(w, 2) ? draw(w, 2 * w->peers) : 0;
     for (uint32_t i = 0; i < links; i++) {
         uint32_t a = draw(w, w->peers), b = draw(w, w->peers);
         if (a == b) continue;
@@ -356,7 +250,9 @@ static void make(struct world *w, uint64_t seed) {
                                       .piece_bytes_max = draw(w, 2) ? 1 + draw(w, 70000) : 0,
                                       .reorder_percent = draw(w, 2) ? draw(w, 60) : 0};
     w->network = pccl__sim_network_new(seed, faults);
-    draw_program(w);
+    w->all_links = draw(w, 2);
+    w->length = 1 + draw(w, PROGRAM_MAX);
+    for (uint32_t op = 0; op < w->length; op++) w->program[op] = program_draw(op, w->all_links, &w->random);
     struct pccl__core_options options = {.min_world_size = 1,
                                          .operation_timeout_ms = 60000,
                                          .stall_ms = 100,

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "shared_cores.h"
+#include "shared_program.h"
 
 enum { COUNT = 3000 };
 static int32_t input[CORES_MAX][CORES_MAX * COUNT], output[CORES_MAX][CORES_MAX * COUNT];
@@ -49,41 +50,49 @@ static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t cou
                        .output = output[peer]};
 }
 
-static int32_t expected(pccl_collective collective, uint32_t peer, uint32_t i) {
-    switch (collective) {
-    case PCCL_ALL_REDUCE:
-        return (int32_t)(4 * i + 1000000);
-    case PCCL_REDUCE_SCATTER:
-        return (int32_t)(4 * (peer * COUNT + i) + 1000000);
-    case PCCL_ALL_GATHER:
-        return (int32_t)(i % COUNT + 100000 * (i / COUNT + 1));
-    default:
-        return (int32_t)(i + 400000);
+static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm expected_algorithm) {
+    static const uint32_t members[] = {0, 1, 2, 3};
+    struct program_step step = {.call = {.collective = collective, .dtype = PCCL_INT32, .count = COUNT},
+                                .root_is_last = true};
+    struct program_buffers buffers[4];
+    pccl_operation *op[4];
+    for (uint32_t i = 0; i < 4; i++)
+        op[i] = cores_start(c, i, program_prepare(&step, (struct program_group){4, i, members}, &buffers[i]));
+    cores_run(c, 20000);
+    for (uint32_t p = 0; p < 4; p++) {
+        const char *name = pccl_collective_name(collective);
+        EXPECT(op[p]->ended && op[p]->status == PCCL_OK, "%s: %s", name, op[p]->text);
+        EXPECT(op[p]->info.algorithm == expected_algorithm, "%s: %s", name, pccl_algorithm_name(op[p]->info.algorithm));
+        uint64_t wrong = program_first_wrong(&step, (struct program_group){4, p, members}, &buffers[p]);
+        EXPECT(wrong == UINT64_MAX, "%s: rank %u, element %d", name, p, (int)wrong);
+        pccl__core_handle_free(op[p]);
+        program_release(&buffers[p]);
     }
 }
 
-static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm expected_algorithm) {
-    pccl_operation *op[4];
-    for (uint32_t i = 0; i < 4; i++) op[i] = cores_start(c, i, call_of(i, collective, COUNT));
-    cores_run(c, 20000);
-    for (uint32_t p = 0; p < 4; p++) {
-        EXPECT(op[p]->ended && op[p]->status == PCCL_OK, "%s: %s", pccl_collective_name(collective), op[p]->text);
-        EXPECT(op[p]->info.algorithm == expected_algorithm, "%s", pccl_algorithm_name(op[p]->info.algorithm));
-        uint32_t count = collective == PCCL_BARRIER ? 0 : collective == PCCL_ALL_GATHER ? 4 * COUNT : COUNT;
-        for (uint32_t i = 0; i < count; i++)
-            EXPECT(output[p][i] == expected(collective, p, i), "%s: rank %u, %u", pccl_collective_name(collective), p,
-                   i);
-        pccl__core_handle_free(op[p]);
+/* Around the ring, or along it as a line. */
+static pccl_algorithm around(pccl_collective collective) {
+    switch (collective) {
+    case PCCL_BROADCAST:
+    case PCCL_REDUCE:
+        return PCCL_CHAIN;
+    case PCCL_GATHER:
+    case PCCL_SCATTER:
+    case PCCL_ALL_TO_ALL:
+    case PCCL_SCAN:
+    case PCCL_EXSCAN:
+        return PCCL_LINE;
+    default:
+        return PCCL_RING;
     }
 }
 
 static void test_collectives(const struct form *form) {
     struct cores c;
     make(&c, form);
-    pccl_algorithm chosen = form->shape == PCCL_SHAPE_RING ? PCCL_RING : PCCL_TREE;
-    for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
-        bool chains = form->shape == PCCL_SHAPE_RING && collective == PCCL_BROADCAST;
-        run_all(&c, (pccl_collective)collective, chains ? PCCL_CHAIN : chosen);
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++) {
+        pccl_collective collective = (pccl_collective)i;
+        run_all(&c, collective, form->shape == PCCL_SHAPE_RING ? around(collective) : PCCL_TREE);
     }
     done(&c);
 }

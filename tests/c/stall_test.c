@@ -11,6 +11,7 @@ static int32_t data[CORES_MAX];
 
 static pccl_call sum(uint32_t peer, uint32_t timeout_ms) {
     return (pccl_call){.collective = PCCL_ALL_REDUCE,
+                       .algorithm = PCCL_DOUBLING, /* rank 1 waits for rank 2 itself */
                        .dtype = PCCL_INT32,
                        .count = 1,
                        .input = &data[peer],

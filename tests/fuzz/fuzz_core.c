@@ -54,7 +54,8 @@ static struct pccl__stamp pick_stamp(struct world *w) {
     pccl_call call = {.collective = (pccl_collective)fuzz_pick(&w->input, PCCL_COLLECTIVE_COUNT),
                       .dtype = PCCL_INT32,
                       .count = fuzz_pick(&w->input, 2) ? COUNT : 8};
-    struct pccl__stamp stamp = pccl__stamp_pack(&call, (pccl_algorithm)fuzz_pick(&w->input, 6), 1 + OTHERS);
+    struct pccl__layout layout = {.collective = call.collective, .size = 1 + OTHERS, .count = call.count};
+    struct pccl__stamp stamp = pccl__stamp_pack(&call, &layout, (pccl_algorithm)fuzz_pick(&w->input, 6));
     uint32_t noise = fuzz_byte(&w->input);
     if (noise % 4 == 3) stamp.bytes[noise >> 2 & 15] = (uint8_t)fuzz_byte(&w->input);
     return stamp;

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/call.h"
+
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "plan/plan.h"
+
+static bool scans(pccl_collective collective) { return collective == PCCL_SCAN || collective == PCCL_EXSCAN; }
+
+pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
+    if ((unsigned)call->collective >= PCCL_COLLECTIVE_COUNT)
+        return pccl__fail(error, PCCL_INVALID, "unknown collective %d", (int)call->collective);
+    if (!pccl__has_data(call->collective)) return PCCL_OK;
+    const char *name = pccl_collective_name(call->collective);
+    if ((unsigned)call->dtype >= PCCL_DTYPE_COUNT)
+        return pccl__fail(error, PCCL_INVALID, "unknown dtype %d", (int)call->dtype);
+    if (pccl__reduces(call->collective) && (unsigned)call->op >= PCCL_REDUCE_OP_COUNT)
+        return pccl__fail(error, PCCL_INVALID, "unknown reduce op %d", (int)call->op);
+    if (scans(call->collective) && call->op == PCCL_AVG)
+        return pccl__fail(error, PCCL_INVALID, "%s cannot average: each rank has another number of contributions",
+                          name);
+    if (call->flags & PCCL_UNEVEN && !pccl__in_parts(call->collective))
+        return pccl__fail(error, PCCL_INVALID, "%s has no parts that could be uneven", name);
+    if (call->algorithm != PCCL_AUTO && !pccl__planner_find(call->collective, call->algorithm))
+        return pccl__fail(error, PCCL_INVALID, "no algorithm %s for %s", pccl_algorithm_name(call->algorithm), name);
+    return PCCL_OK;
+}
+
+/* ---------------------------------------------------------------- uneven parts */
+
+/* Sums up `counts` into `begins` [size + 1]. */
+static bool sum_up(const uint64_t *counts, uint32_t size, uint64_t *begins) {
+    begins[0] = 0;
+    for (uint32_t rank = 0; rank < size; rank++)
+        if (__builtin_add_overflow(begins[rank], counts[rank], &begins[rank + 1])) return false;
+    return true;
+}
+
+static pccl_status lay_uneven(const pccl_call *call, struct pccl__layout *layout, uint64_t **begins,
+                              pccl_error *error) {
+    bool reads_all = pccl__layout_input_has_parts(layout), writes_all = pccl__layout_output_has_parts(layout);
+    const char *name = pccl_collective_name(call->collective);
+    if ((reads_all && !call->input_counts) || (writes_all && !call->output_counts))
+        return pccl__fail(error, PCCL_INVALID, "uneven %s needs the counts of all %u ranks for its %s", name,
+                          layout->size, reads_all && !call->input_counts ? "input" : "output");
+    if (!reads_all && !writes_all) return PCCL_OK;
+    size_t entries = (size_t)layout->size + 1;
+    uint64_t *memory = malloc(2 * entries * sizeof *memory);
+    if (!memory) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for the counts of %u ranks", layout->size);
+    bool fits = (!reads_all || sum_up(call->input_counts, layout->size, memory)) &&
+                (!writes_all || sum_up(call->output_counts, layout->size, memory + entries));
+    if (!fits) {
+        free(memory);
+        return pccl__fail(error, PCCL_INVALID, "the counts of %s are too many elements", name);
+    }
+    if (reads_all) layout->input_begins = memory;
+    if (writes_all) layout->output_begins = memory + entries;
+    const uint64_t *own = reads_all ? call->input_counts : call->output_counts;
+    layout->count = own[layout->rank];
+    *begins = memory;
+    return PCCL_OK;
+}
+
+pccl_status pccl__call_layout(const pccl_call *call, uint32_t size, uint32_t rank, struct pccl__layout *layout,
+                              uint64_t **begins, pccl_error *error) {
+    *layout = (struct pccl__layout){.collective = call->collective,
+                                    .size = size,
+                                    .rank = rank,
+                                    .root = call->root,
+                                    .chunks = 1,
+                                    .count = call->count,
+                                    .uneven = call->flags & PCCL_UNEVEN};
+    *begins = NULL;
+    return layout->uneven ? lay_uneven(call, layout, begins, error) : PCCL_OK;
+}
+
+/* ---------------------------------------------------------------- buffers */
+
+static bool overlap(const uint8_t *a, uint64_t a_bytes, const uint8_t *b, uint64_t b_bytes) {
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error) {
+    uint64_t element = pccl_dtype_bytes(call->dtype), input, output;
+    const char *name = pccl_collective_name(call->collective);
+    if (mul_overflows(pccl__layout_input(layout), element, &input) ||
+        mul_overflows(pccl__layout_output(layout), element, &output) || input > INT64_MAX || output > INT64_MAX)
+        return pccl__fail(error, PCCL_INVALID, "%llu elements of %s for %u ranks are too many bytes",
+                          (unsigned long long)call->count, pccl_dtype_name(call->dtype), layout->size);
+    const uint8_t *in = call->input, *out = call->output;
+    if ((input && !in) || (output && !out))
+        return pccl__fail(error, PCCL_INVALID, "%s of %llu elements needs buffers, got a NULL pointer", name,
+                          (unsigned long long)call->count);
+    uint64_t own = pccl__layout_own(layout) * element;
+    bool in_place = pccl__layout_all_in_output(call->collective) ? in == out + own : out == in + own;
+    if (!in_place && overlap(in, input, out, output))
+        return pccl__fail(error, PCCL_INVALID, "input and output of %s overlap without being in place", name);
+    return PCCL_OK;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fold.h - how algorithms for powers of two serve any size n: of the first 2r positions, r = n - m with the largest
+ * power of two m <= n, each even one leaves its work to its odd neighbour. The m that go on are numbered in order.
+ */
+#ifndef PCCL_PLAN_FOLD_H
+#define PCCL_PLAN_FOLD_H
+
+#include <stdint.h>
+
+/* m. `size` is not 0. */
+static inline uint32_t fold_power(uint32_t size) { return 1u << (31 - (uint32_t)__builtin_clz(size)); }
+
+/* The position of the one with this number; `folded` is r. */
+static inline uint32_t fold_position(uint32_t number, uint32_t folded) {
+    return number < folded ? 2 * number + 1 : number + folded;
+}
+
+#endif

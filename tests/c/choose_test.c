@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * choose_test.c - which planner runs: from few rounds to few bytes as vectors grow, never over links that are not
+ * there, and said in words.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "plan/plan.h"
+
+enum { SIZES = 64 };
+
+/* Of all that fit the shape. */
+static double start_ns(const struct pccl__planner *planner, const struct pccl__shape *shape,
+                       struct pccl__link_model link) {
+    double transfers = planner->transfers ? planner->transfers(shape) : 0;
+    return planner->rounds(shape) * link.latency_ns + transfers * link.overhead_ns;
+}
+
+static void expect_least_start(const struct pccl__planner *chosen, const struct pccl__shape *shape,
+                               struct pccl__link_model link) {
+    const struct pccl__planner *other;
+    for (size_t i = 0; (other = pccl__planner_at(i)); i++)
+        if (other->collective == chosen->collective && pccl__planner_fits(other, shape, 0))
+            EXPECT(start_ns(chosen, shape, link) <= 1.06 * start_ns(other, shape, link), "size %u: %s is earlier",
+                   shape->size, pccl_algorithm_name(other->algorithm));
+}
+
+static void expect_least_volume(const struct pccl__planner *chosen, const struct pccl__shape *shape) {
+    const struct pccl__planner *other;
+    for (size_t i = 0; (other = pccl__planner_at(i)); i++)
+        if (other->collective == chosen->collective && pccl__planner_fits(other, shape, 0))
+            EXPECT(chosen->volume(shape) <= other->volume(shape), "size %u: %s has less", shape->size,
+                   pccl_algorithm_name(other->algorithm));
+}
+
+/* From small to large vectors the choice goes from few rounds to few bytes, and never back. */
+static void expect_no_way_back(pccl_collective collective) {
+    static const struct pccl__link_model links[] = {{20e3, 1e3, 5.0}, {10e6, 5e3, 0.01}, {300.0, 80.0, 20.0}};
+    for (size_t l = 0; l < 3; l++) {
+        for (uint32_t size = 2; size <= 256; size++) {
+            const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = size};
+            const struct pccl__planner *last = NULL;
+            for (uint32_t bit = 0; bit <= 44; bit++) {
+                const struct pccl__planner *planner =
+                    pccl__planner_choose(collective, &shape, UINT64_C(1) << bit, 0, links[l], NULL, 0);
+                EXPECT(planner && planner->collective == collective);
+                EXPECT(!last || planner->volume(&shape) <= last->volume(&shape), "size %u, 2^%u bytes: back to %s",
+                       size, bit, pccl_algorithm_name(planner->algorithm));
+                if (bit == 0) expect_least_start(planner, &shape, links[l]);
+                last = planner;
+            }
+            expect_least_volume(last, &shape);
+        }
+    }
+}
+
+static void forced_and_unknown(void) {
+    const struct pccl__planner *planner;
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++)
+        EXPECT(pccl__planner_find(planner->collective, planner->algorithm) == planner, "two lines for one name");
+    EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_CHAIN) == NULL);
+    EXPECT(pccl__planner_find(PCCL_BROADCAST, PCCL_RING) == NULL);
+    EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_AUTO) == NULL);
+    struct pccl__link_model link = {20e3, 1e3, 5.0};
+    char why[200] = "x";
+    const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = 4};
+    EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, &shape, 1, 0, link, why, sizeof why) == NULL && why[0] == '\0');
+}
+
+/* Whatever the sizes, the choice keeps to the shape. */
+static void keeps_to_the_shape(void) {
+    const struct pccl__link_model link = {20e3, 1e3, 5.0};
+    for (uint32_t size = 1; size <= SIZES; size++) {
+        struct pccl__shape shapes[PCCL_SHAPE_COUNT] = {{0}};
+        uint32_t parents[SIZES] = {0};
+        for (int kind = 0; kind < PCCL_SHAPE_COUNT; kind++) {
+            EXPECT(pccl__shape_init(&shapes[kind], (pccl_shape)kind, size, parents) == PCCL_OK);
+            for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
+                if (collective == PCCL_COMMIT) continue; /* a barrier for the data plane */
+                for (uint32_t bit = 0; bit <= 44; bit += 4) {
+                    const struct pccl__planner *planner = pccl__planner_choose(
+                        (pccl_collective)collective, &shapes[kind], UINT64_C(1) << bit, 0, link, NULL, 0);
+                    EXPECT(planner && pccl__planner_fits(planner, &shapes[kind], 0));
+                }
+            }
+        }
+        pccl__shape_free(&shapes[PCCL_SHAPE_TREE]);
+    }
+}
+
+static void says_why(void) {
+    struct pccl__link_model link = {20e3, 1e3, 5.0};
+    char why[200];
+    const struct pccl__shape four = {.kind = PCCL_SHAPE_FULL, .size = 4}, five = {.kind = PCCL_SHAPE_FULL, .size = 5};
+    pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64 << 20, 0, link, why, sizeof why);
+    EXPECT(strncmp(why, "ring: ", 6) == 0 && strstr(why, "6 rounds") && strstr(why, "doubling: "), "%s", why);
+    pccl__planner_choose(PCCL_BARRIER, &five, 0, 0, link, why, sizeof why);
+    EXPECT(strncmp(why, "dissemination: ", 15) == 0 && strstr(why, "3 rounds"), "%s", why);
+    for (size_t bytes = 1; bytes < sizeof why; bytes++) {
+        memset(why, 'x', sizeof why);
+        pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64, 0, link, why, bytes);
+        EXPECT(memchr(why, '\0', bytes) && (bytes == sizeof why || why[bytes] == 'x'));
+    }
+}
+
+static void names(void) {
+    EXPECT(strcmp(pccl_collective_name(PCCL_ALL_REDUCE), "all_reduce") == 0);
+    EXPECT(strcmp(pccl_algorithm_name(PCCL_DISSEMINATION), "dissemination") == 0);
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++) EXPECT(strcmp(pccl_collective_name((pccl_collective)i), "?") != 0);
+    for (int i = 0; i < PCCL_ALGORITHM_COUNT; i++) EXPECT(strcmp(pccl_algorithm_name((pccl_algorithm)i), "?") != 0);
+    EXPECT(strcmp(pccl_collective_name(PCCL_COLLECTIVE_COUNT), "?") == 0);
+    EXPECT(strcmp(pccl_algorithm_name((pccl_algorithm)-1), "?") == 0);
+}
+
+int main(void) {
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++)
+        if (i != PCCL_BARRIER && i != PCCL_COMMIT) expect_no_way_back((pccl_collective)i);
+    forced_and_unknown();
+    says_why();
+    keeps_to_the_shape();
+    names();
+    FINISH();
+}

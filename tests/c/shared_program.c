@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+#include "shared_program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/prng.h"
+#include "plan/plan.h"
+
+/* ---------------------------------------------------------------- drawing */
+
+static bool in_parts(pccl_collective collective) {
+    return collective == PCCL_REDUCE_SCATTER || collective == PCCL_ALL_GATHER || collective == PCCL_GATHER ||
+           collective == PCCL_SCATTER || collective == PCCL_ALL_TO_ALL;
+}
+
+static bool is_rooted(pccl_collective collective) {
+    return collective == PCCL_BROADCAST || collective == PCCL_REDUCE || collective == PCCL_GATHER ||
+           collective == PCCL_SCATTER;
+}
+
+static bool all_know(pccl_collective collective) {
+    return collective == PCCL_REDUCE_SCATTER || collective == PCCL_ALL_GATHER;
+}
+
+struct program_step program_draw(uint32_t number, bool uneven, uint64_t *random) {
+    static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64};
+    static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX};
+    static const uint32_t bounds[] = {3, 100, 5000, PROGRAM_COUNT_MAX};
+    struct program_step step = {.number = number, .in_place = prng_below(random, 2)};
+    pccl_collective collective = (pccl_collective)prng_below(random, PCCL_COLLECTIVE_COUNT - 1);
+    if (collective >= PCCL_COMMIT) collective++; /* not that one */
+    step.call = (pccl_call){.collective = collective,
+                            .dtype = dtypes[prng_below(random, 4)],
+                            .op = ops[prng_below(random, 3)],
+                            .count = prng_below(random, bounds[prng_below(random, 4)])};
+    step.root_is_last = is_rooted(collective) && prng_below(random, 2);
+    step.uneven = in_parts(collective) && (uneven || all_know(collective)) && prng_below(random, 2);
+    if (prng_below(random, 2)) return step;
+    pccl_algorithm wish = (pccl_algorithm)prng_below(random, PCCL_ALGORITHM_COUNT);
+    if (wish == PCCL_AUTO || pccl__planner_find(collective, wish)) step.call.algorithm = wish;
+    return step;
+}
+
+bool program_is_bound(const struct program_step *step) {
+    return in_parts(step->call.collective) || is_rooted(step->call.collective);
+}
+
+/* ---------------------------------------------------------------- lengths */
+
+/* Elements that pass from one to another in an all_to_all; of one rank's part elsewhere, whoever the other is. */
+static uint64_t part(const struct program_step *step, uint32_t from, uint32_t to) {
+    uint64_t count = step->call.count, mixed = step->call.collective == PCCL_ALL_TO_ALL ? from + 2 * to : 2 * to;
+    return step->uneven ? count * (mixed + 1) % (count + 1) : count;
+}
+
+/* The part of `of` as `us` sees it: what goes there or comes from there. */
+static uint64_t input_part(const struct program_step *step, uint32_t us, uint32_t of) { return part(step, us, of); }
+static uint64_t output_part(const struct program_step *step, uint32_t us, uint32_t of) {
+    return step->call.collective == PCCL_ALL_TO_ALL ? part(step, of, us) : part(step, us, of);
+}
+
+static uint64_t begin(uint64_t (*length)(const struct program_step *, uint32_t, uint32_t),
+                      const struct program_step *step, uint32_t us, uint32_t of) {
+    uint64_t sum = 0;
+    for (uint32_t rank = 0; rank < of; rank++) sum += length(step, us, rank);
+    return sum;
+}
+
+static uint32_t root_of(const struct program_step *step, struct program_group group) {
+    return step->root_is_last ? group.size - 1 : 0;
+}
+
+static uint64_t input_length(const struct program_step *step, struct program_group group) {
+    bool is_root = group.rank == root_of(step, group);
+    switch (step->call.collective) {
+    case PCCL_BARRIER:
+    case PCCL_COMMIT:
+        return 0;
+    case PCCL_BROADCAST:
+        return is_root ? step->call.count : 0;
+    case PCCL_SCATTER:
+        return is_root ? begin(input_part, step, group.rank, group.size) : 0;
+    case PCCL_REDUCE_SCATTER:
+    case PCCL_ALL_TO_ALL:
+        return begin(input_part, step, group.rank, group.size);
+    case PCCL_ALL_GATHER:
+    case PCCL_GATHER:
+        return part(step, group.rank, group.rank);
+    default:
+        return step->call.count;
+    }
+}
+
+static uint64_t output_length(const struct program_step *step, struct program_group group) {
+    bool is_root = group.rank == root_of(step, group);
+    switch (step->call.collective) {
+    case PCCL_BARRIER:
+    case PCCL_COMMIT:
+        return 0;
+    case PCCL_REDUCE:
+        return is_root ? step->call.count : 0;
+    case PCCL_EXSCAN:
+        return group.rank > 0 ? step->call.count : 0;
+    case PCCL_GATHER:
+        return is_root ? begin(output_part, step, group.rank, group.size) : 0;
+    case PCCL_ALL_GATHER:
+    case PCCL_ALL_TO_ALL:
+        return begin(output_part, step, group.rank, group.size);
+    case PCCL_REDUCE_SCATTER:
+    case PCCL_SCATTER:
+        return part(step, group.rank, group.rank);
+    default:
+        return step->call.count;
+    }
+}
+
+/* ---------------------------------------------------------------- values */
+
+static int64_t value(uint32_t peer, uint32_t number, uint64_t i) {
+    return (int64_t)((peer * 7 + number * 3 + i * 5) % 11) - 4;
+}
+
+static void put(pccl_dtype dtype, uint8_t *at, uint64_t i, int64_t v) {
+    if (dtype == PCCL_INT32)
+        ((int32_t *)at)[i] = (int32_t)v;
+    else if (dtype == PCCL_FLOAT32)
+        ((float *)at)[i] = (float)v;
+    else if (dtype == PCCL_FLOAT64)
+        ((double *)at)[i] = (double)v;
+    else
+        ((int8_t *)at)[i] = (int8_t)v;
+}
+
+static double get(pccl_dtype dtype, const uint8_t *at, uint64_t i) {
+    if (dtype == PCCL_INT32) return ((const int32_t *)at)[i];
+    if (dtype == PCCL_FLOAT32) return ((const float *)at)[i];
+    if (dtype == PCCL_FLOAT64) return ((const double *)at)[i];
+    return ((const int8_t *)at)[i];
+}
+
+/* Of the first `ranks` members. */
+static double reduced(const struct program_step *step, struct program_group group, uint32_t ranks, uint64_t i) {
+    double total = (double)value(group.members[0], step->number, i);
+    for (uint32_t rank = 1; rank < ranks; rank++) {
+        double v = (double)value(group.members[rank], step->number, i);
+        if (step->call.op == PCCL_SUM)
+            total += v;
+        else if (step->call.op == PCCL_MIN)
+            total = v < total ? v : total;
+        else
+            total = v > total ? v : total;
+    }
+    return total;
+}
+
+/* Element `i` of an output that is made of parts. */
+static double gathered(const struct program_step *step, struct program_group group, uint64_t i) {
+    uint32_t from = 0;
+    while (i >= output_part(step, group.rank, from)) i -= output_part(step, group.rank, from++);
+    uint64_t there = step->call.collective == PCCL_ALL_TO_ALL ? begin(input_part, step, from, group.rank) : 0;
+    return (double)value(group.members[from], step->number, there + i);
+}
+
+static double expected(const struct program_step *step, struct program_group group, uint64_t i) {
+    uint64_t own = begin(input_part, step, group.rank, group.rank);
+    switch (step->call.collective) {
+    case PCCL_ALL_REDUCE:
+    case PCCL_REDUCE:
+        return reduced(step, group, group.size, i);
+    case PCCL_REDUCE_SCATTER:
+        return reduced(step, group, group.size, own + i);
+    case PCCL_SCAN:
+        return reduced(step, group, group.rank + 1, i);
+    case PCCL_EXSCAN:
+        return reduced(step, group, group.rank, i);
+    case PCCL_SCATTER:
+        return (double)value(group.members[root_of(step, group)], step->number, own + i);
+    case PCCL_BROADCAST:
+        return (double)value(group.members[root_of(step, group)], step->number, i);
+    default:
+        return gathered(step, group, i);
+    }
+}
+
+uint64_t program_first_wrong(const struct program_step *step, struct program_group group,
+                             const struct program_buffers *buffers) {
+    uint64_t elements = output_length(step, group), stride = elements > 300 ? 37 : 1;
+    for (uint64_t i = 0; i < elements; i += i + stride < elements ? stride : 1)
+        if (get(step->call.dtype, buffers->output, i) != expected(step, group, i)) return i;
+    return UINT64_MAX;
+}
+
+/* ---------------------------------------------------------------- buffers */
+
+pccl_call program_prepare(const struct program_step *step, struct program_group group,
+                          struct program_buffers *buffers) {
+    pccl_call call = step->call;
+    size_t element = pccl_dtype_bytes(call.dtype);
+    uint64_t in = input_length(step, group), out = output_length(step, group);
+    *buffers = (struct program_buffers){.input_bytes = in * element, .output_bytes = out * element};
+    buffers->before = malloc(buffers->input_bytes + 1);
+    for (uint64_t i = 0; i < in; i++)
+        put(call.dtype, buffers->before, i, value(group.members[group.rank], step->number, i));
+    buffers->memory = malloc(max_u64(buffers->input_bytes, buffers->output_bytes) + 1);
+    buffers->input = buffers->output = buffers->memory;
+    bool scatters = call.collective == PCCL_REDUCE_SCATTER || call.collective == PCCL_SCATTER;
+    bool gathers = call.collective == PCCL_ALL_GATHER || call.collective == PCCL_GATHER;
+    if (!step->in_place)
+        buffers->input = buffers->other = malloc(buffers->input_bytes + 1);
+    else if (scatters && in > 0)
+        buffers->output += begin(input_part, step, group.rank, group.rank) * element;
+    else if (gathers && out > 0)
+        buffers->input += begin(output_part, step, group.rank, group.rank) * element;
+    memcpy(buffers->input, buffers->before, buffers->input_bytes);
+    call.input = buffers->input;
+    call.output = buffers->output;
+    call.root = root_of(step, group);
+    if (!step->uneven) return call;
+    call.flags |= PCCL_UNEVEN;
+    call.count = part(step, group.rank, group.rank);
+    call.input_counts = buffers->input_counts;
+    call.output_counts = buffers->output_counts;
+    for (uint32_t rank = 0; rank < group.size; rank++) {
+        buffers->input_counts[rank] = input_part(step, group.rank, rank);
+        buffers->output_counts[rank] = output_part(step, group.rank, rank);
+    }
+    return call;
+}
+
+void program_release(struct program_buffers *buffers) {
+    free(buffers->memory);
+    free(buffers->other);
+    free(buffers->before);
+    *buffers = (struct program_buffers){0};
+}
+
+bool program_input_intact(const struct program_buffers *buffers) {
+    return memcmp(buffers->input, buffers->before, buffers->input_bytes) == 0;
+}
