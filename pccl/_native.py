@@ -122,6 +122,11 @@ def pointer(address: int) -> Pointer:
     return ffi.cast("void *", address)
 
 
+def counts(of: Sequence[int]) -> Pointer:
+    """Elements by rank, as `pccl_call` takes them; they live as long as what is returned."""
+    return ffi.new("uint64_t[]", of)
+
+
 def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:
     """First address of an array's memory, and the first one behind it."""
     first = int(ffi.cast("uintptr_t", start))
@@ -313,6 +318,8 @@ class Engine:
         expected_epoch: int,
         timeout_ms: int,
         owner: object,
+        input_counts: Pointer = NULL,
+        output_counts: Pointer = NULL,
     ) -> ReduceInfo:
         """Starts an operation and waits for its end; raises the error that it ended with.
 
@@ -333,6 +340,9 @@ class Engine:
             call.output = target
             call.expected_epoch = expected_epoch
             call.timeout_ms = timeout_ms
+            if flags & lib.PCCL_UNEVEN:
+                call.input_counts = input_counts
+                call.output_counts = output_counts
             status = lib.pccl_run(self._engine, call, SLICE_MS, slot.operation, slot.info, slot.error)
             while status == lib.PCCL_PENDING:
                 status = lib.pccl_wait(slot.operation[0], SLICE_MS, slot.info, slot.error)
@@ -360,6 +370,8 @@ class Engine:
         expected_epoch: int,
         timeout_ms: int,
         owner: object,
+        input_counts: Pointer,
+        output_counts: Pointer,
         token: int,
     ) -> Operation:
         """Starts an operation that ends with an event of `token`. The caller keeps `owner` and both pointers alive
@@ -370,6 +382,7 @@ class Engine:
             call.root, call.count, call.tag = root, count, tag
             call.flags = flags | lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
             call.input, call.output = source, target
+            call.input_counts, call.output_counts = input_counts, output_counts
             call.expected_epoch, call.timeout_ms, call.token = expected_epoch, timeout_ms, token
             if lib.pccl_start(self._engine, call, slot.operation, slot.error):
                 raise _failure(slot.error)

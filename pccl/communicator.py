@@ -12,23 +12,22 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
-from pccl import addresses, descriptors, reach, request, retry
+from pccl import addresses, reach, request
 from pccl._native import Engine, ReduceInfo
+from pccl.collectives import Collectives
 from pccl.control import Control, ControlOptions
-from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
 from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
-from pccl.request import Request, choice, milliseconds, truth, whole
+from pccl.request import Members, Request, choice, milliseconds, truth, whole
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
@@ -38,7 +37,7 @@ _SHARED_MEMORY = {"auto": 0, "off": 1}
 _STRIPES_MAX = 64
 
 
-class Communicator:
+class Communicator(Collectives):
     """One peer of a run.
 
     `address` is the master's HOST:PORT (a name, IPv4 or [IPv6]). Peers with the same `peer_group` do collectives with
@@ -325,162 +324,6 @@ class Communicator:
         with _traced(control):
             return synchronise(control, self._ready(), shared_state, strategy)
 
-    # ------------------------------------------------------------ collectives
-
-    def all_reduce(
-        self,
-        send: Any,
-        recv: Any = None,
-        *,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-        operand_descriptor: ReduceOperandDescriptor | None = None,
-        quantization_options: QuantizationOptions | None = None,
-    ) -> ReduceInfo:
-        """Combines `send` of all members element by element into `recv` of each; without `recv`, in place.
-
-        Both are numpy arrays or torch CPU tensors, contiguous, of one dtype and count. Blocks until done, at most
-        `timeout` seconds without progress. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
-        PeerLost (call again: the next epoch is installed and `send` is intact), CollectiveMismatch, OperationTimeout.
-        """
-        if operand_descriptor is not None or quantization_options is not None:
-            descriptors.check(send, operand_descriptor, quantization_options)
-        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
-
-    def all_reduce_async(
-        self,
-        send: Any,
-        recv: Any = None,
-        *,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-        operand_descriptor: ReduceOperandDescriptor | None = None,
-        quantization_options: QuantizationOptions | None = None,
-    ) -> Handle:
-        """As `all_reduce`, but returns at once; the handle's `wait`, or `await` in asyncio, gives the ReduceInfo."""
-        if operand_descriptor is not None or quantization_options is not None:
-            descriptors.check(send, operand_descriptor, quantization_options)
-        return self._launch(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
-
-    def all_reduce_multiple_with_retry(
-        self,
-        descriptors_or_arrays: Sequence[Any],
-        *,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: int = 0,
-        max_in_flight: int = 4,
-        timeout: float | None = None,
-    ) -> ReduceInfo:
-        """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
-
-        Takes ReduceOpDescriptors (with their own op and tag), or arrays that are reduced in place with `op` and the
-        tags `tag`, `tag + 1`, ... Different ones may have been reduced with different world sizes; the info has the
-        last one's, and all bytes. Raises TooFewPeers when nobody else is left, and what `all_reduce` raises; arrays
-        that were reduced before hold their results then. Ctrl-C ends the wait only: all operations are started and go
-        on, as the others count on them, but none is repeated.
-        """
-        whole("max_in_flight", max_in_flight, 1, 2**16)
-        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, self._modes)
-        return retry.until_done([partial(self._launch, one) for one in requests], max_in_flight)
-
-    def reduce_scatter(
-        self,
-        send: Any,
-        recv: Any,
-        *,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> ReduceInfo:
-        """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
-        is that of `send`. In place where `recv` is that block of `send`. Otherwise as `all_reduce`."""
-        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._view()))
-
-    def reduce_scatter_async(
-        self,
-        send: Any,
-        recv: Any,
-        *,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> Handle:
-        """As `reduce_scatter`, but returns at once."""
-        return self._launch(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._view()))
-
-    def all_gather(
-        self,
-        send: Any,
-        recv: Any,
-        *,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> ReduceInfo:
-        """Block r of `recv` becomes `send` of rank r; the count of `recv` is that of `send` times the world size. In
-        place where `send` is this rank's block of `recv`. Errors as in `all_reduce`."""
-        return self._run(request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._view()))
-
-    def all_gather_async(
-        self,
-        send: Any,
-        recv: Any,
-        *,
-        tag: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> Handle:
-        """As `all_gather`, but returns at once."""
-        return self._launch(request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._view()))
-
-    def broadcast(
-        self,
-        x: Any,
-        root: int = 0,
-        *,
-        tag: int = 0,
-        epoch: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> ReduceInfo:
-        """`x` of all members becomes that of rank `root`. With `epoch`, raises PeerLost unless it runs in that epoch:
-        ranks may mean other peers in another. Errors as in `all_reduce`."""
-        return self._run(request.broadcast(x, root, tag, epoch, algorithm, timeout, self._modes))
-
-    def broadcast_async(
-        self,
-        x: Any,
-        root: int = 0,
-        *,
-        tag: int = 0,
-        epoch: int = 0,
-        algorithm: Algorithm = Algorithm.AUTO,
-        timeout: float | None = None,
-    ) -> Handle:
-        """As `broadcast`, but returns at once."""
-        return self._launch(request.broadcast(x, root, tag, epoch, algorithm, timeout, self._modes))
-
-    def barrier(self, *, tag: int = 0, timeout: float | None = None) -> ReduceInfo:
-        """Returns when all members of the group have called it. Errors as in `all_reduce`."""
-        return self._run(request.barrier(tag, timeout, self._modes))
-
-    def barrier_async(self, *, tag: int = 0, timeout: float | None = None) -> Handle:
-        """As `barrier`, but returns at once."""
-        return self._launch(request.barrier(tag, timeout, self._modes))
-
-    def commit(self, *, timeout: float | None = None) -> ReduceInfo:
-        """With `commit="deferred"`: settles all operations since the last commit, alike on every survivor.
-
-        Returns when they are good everywhere; raises PeerLost when the whole step is to be repeated everywhere.
-        """
-        return self._run(request.commit(timeout))
-
     # ------------------------------------------------------------ down to the master and to the engine
 
     def _vote(self, kind: VoteKind) -> Resolve:
@@ -529,6 +372,10 @@ class Communicator:
         view = self._joined().view
         assert view is not None
         return view
+
+    def _group(self) -> Members:
+        view, control = self._view(), self._joined()
+        return Members(view.epoch, len(view.members), control.rank)
 
 
 @contextmanager

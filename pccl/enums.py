@@ -80,6 +80,12 @@ class Collective(IntEnum):
     BROADCAST = constants.PCCL_BROADCAST
     BARRIER = constants.PCCL_BARRIER
     COMMIT = constants.PCCL_COMMIT
+    REDUCE = constants.PCCL_REDUCE
+    GATHER = constants.PCCL_GATHER
+    SCATTER = constants.PCCL_SCATTER
+    ALL_TO_ALL = constants.PCCL_ALL_TO_ALL
+    SCAN = constants.PCCL_SCAN
+    EXSCAN = constants.PCCL_EXSCAN
 
 
 class Algorithm(IntEnum):
@@ -94,6 +100,12 @@ class Algorithm(IntEnum):
     DISSEMINATION = constants.PCCL_DISSEMINATION
     TREE = constants.PCCL_TREE
     """Along the links of a tree; the only choice where the living links between members hold no ring."""
+    STAR = constants.PCCL_STAR
+    PAIRWISE = constants.PCCL_PAIRWISE
+    BRUCK = constants.PCCL_BRUCK
+    HALVING = constants.PCCL_HALVING
+    LINE = constants.PCCL_LINE
+    """Along the ring without one of its links, for what passes from one member to another."""
 
 
 class Attribute(Enum):

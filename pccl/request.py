@@ -14,13 +14,14 @@ from enum import IntEnum
 from numbers import Real
 from typing import Any, NamedTuple
 
-from pccl import arrays, descriptors
+import numpy as np
+
+from pccl import _native, arrays, descriptors
 from pccl._native import NULL, Pointer, constants, extent
 from pccl.arrays import Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
 from pccl.enums import Algorithm, Collective, ReduceOp
 from pccl.errors import InvalidArgument
-from pccl.messages import View
 
 SECONDS_MAX = 4_000_000
 """The longest timeout; in milliseconds it fits 32 bits."""
@@ -46,6 +47,16 @@ class Request(NamedTuple):
     expected_epoch: int
     timeout_ms: int
     owner: object
+    input_counts: Pointer = NULL
+    output_counts: Pointer = NULL
+
+
+class Members(NamedTuple):
+    """A group in one epoch, as one of its members sees it."""
+
+    epoch: int
+    size: int
+    rank: int
 
 
 class Modes(NamedTuple):
@@ -63,14 +74,7 @@ class Modes(NamedTuple):
 
 def all_reduce(send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes) -> Request:
     """In place without `recv`. Raises InvalidArgument, as all functions here."""
-    if recv is None or recv is send:
-        source = target = arrays.borrow(send, True, "send")
-        flags = modes.in_place
-    else:
-        source = arrays.borrow(send, False, "send")
-        target = arrays.borrow(recv, True, "recv")
-        arrays.same_layout(source, target)
-        flags = modes.out_of_place
+    source, target, flags = _pair(send, recv, modes, in_place=True)
     return _request(_ALL_REDUCE, source, target, source.elements, op, algorithm, 0, flags, tag, 0, timeout)
 
 
@@ -101,25 +105,157 @@ def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | 
 
 
 def reduce_scatter(
-    send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes, view: View
+    send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
 ) -> Request:
-    """Valid in the epoch of `view` only: the counts are checked against its world size."""
+    """Valid in the epoch of `group` only: the counts are checked against its world size."""
     source = arrays.borrow(send, False, "send")
     target = arrays.borrow(recv, True, "recv")
-    _check_blocks(source, "send", target, "recv", len(view.members))
-    kind, flags, epoch = Collective.REDUCE_SCATTER, modes.out_of_place, view.epoch
+    _check_blocks(source, "send", target, "recv", group.size)
+    kind, flags, epoch = Collective.REDUCE_SCATTER, modes.out_of_place, group.epoch
     return _request(kind, source, target, target.elements, op, algorithm, 0, flags, tag, epoch, timeout)
 
 
 def all_gather(
-    send: Any, recv: Any, tag: int, algorithm: int, timeout: float | None, modes: Modes, view: View
+    send: Any, recv: Any, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
 ) -> Request:
-    """Valid in the epoch of `view` only: the counts are checked against its world size."""
+    """Valid in the epoch of `group` only: the counts are checked against its world size."""
     source = arrays.borrow(send, False, "send")
     target = arrays.borrow(recv, True, "recv")
-    _check_blocks(target, "recv", source, "send", len(view.members))
-    kind, flags, epoch = Collective.ALL_GATHER, modes.out_of_place, view.epoch
+    _check_blocks(target, "recv", source, "send", group.size)
+    kind, flags, epoch = Collective.ALL_GATHER, modes.out_of_place, group.epoch
     return _request(kind, source, target, source.elements, 0, algorithm, 0, flags, tag, epoch, timeout)
+
+
+def reduce(
+    send: Any,
+    recv: Any,
+    root: int,
+    op: int,
+    tag: int,
+    algorithm: int,
+    timeout: float | None,
+    modes: Modes,
+    group: Members,
+) -> Request:
+    """`recv` counts at the root only; without it, in place there. Valid in the epoch of `group` only, as all that has a
+    root or parts: ranks mean other peers in another."""
+    root = whole("root", root, 0, group.size - 1)
+    at_root = root == group.rank
+    source, target, flags = _pair(send, recv if at_root else None, modes, in_place=at_root)
+    kind = Collective.REDUCE
+    return _request(kind, source, target, source.elements, op, algorithm, root, flags, tag, group.epoch, timeout)
+
+
+def scan(
+    exclusive: bool, send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes
+) -> Request:
+    """In place without `recv`."""
+    source, target, flags = _pair(send, recv, modes, in_place=True)
+    kind = Collective.EXSCAN if exclusive else Collective.SCAN
+    return _request(kind, source, target, source.elements, op, algorithm, 0, flags, tag, 0, timeout)
+
+
+def gather(
+    send: Any, recv: Any, root: int, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
+) -> Request:
+    """`recv` counts at the root only."""
+    root = whole("root", root, 0, group.size - 1)
+    source, target = arrays.borrow(send, False, "send"), _NOTHING
+    if root == group.rank:
+        target = arrays.borrow(recv, True, "recv")
+        _check_blocks(target, "recv", source, "send", group.size)
+    kind, flags = Collective.GATHER, modes.out_of_place
+    return _request(kind, source, target, source.elements, 0, algorithm, root, flags, tag, group.epoch, timeout)
+
+
+def scatter(
+    send: Any, recv: Any, root: int, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
+) -> Request:
+    """`send` counts at the root only."""
+    root = whole("root", root, 0, group.size - 1)
+    source, target = _NOTHING, arrays.borrow(recv, True, "recv")
+    if root == group.rank:
+        source = arrays.borrow(send, False, "send")
+        _check_blocks(source, "send", target, "recv", group.size)
+    kind, flags = Collective.SCATTER, modes.out_of_place
+    one = _request(kind, source, target, target.elements, 0, algorithm, root, flags, tag, group.epoch, timeout)
+    return one._replace(dtype=target.dtype)
+
+
+def all_to_all(
+    send: Any, recv: Any, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
+) -> Request:
+    """In place without `recv`."""
+    source, target, flags = _pair(send, recv, modes, in_place=True)
+    size, kind = group.size, Collective.ALL_TO_ALL
+    if source.elements % size:
+        raise InvalidArgument(f"send has {arrays.describe(source)}; with {size} peers it must hold {size} equal parts")
+    return _request(kind, source, target, source.elements // size, 0, algorithm, 0, flags, tag, group.epoch, timeout)
+
+
+def uneven(
+    collective: int,
+    send: Any,
+    send_counts: Sequence[int] | None,
+    recv: Any,
+    recv_counts: Sequence[int] | None,
+    root: int,
+    op: int,
+    tag: int,
+    timeout: float | None,
+    modes: Modes,
+    group: Members,
+) -> Request:
+    """Parts that differ in length: counts by rank for the buffers that hold all parts. A buffer that has no meaning on
+    this rank is None."""
+    root = whole("root", root, 0, group.size - 1)
+    source = _NOTHING if send is None else arrays.borrow(send, False, "send")
+    target = _NOTHING if recv is None else arrays.borrow(recv, True, "recv")
+    if send is not None and recv is not None and source.dtype != target.dtype:
+        raise InvalidArgument(f"send has {arrays.describe(source)} and recv has {arrays.describe(target)}")
+    flags = modes.out_of_place | constants.PCCL_UNEVEN
+    elements = target.elements if send is None else source.elements  # of our own part, where we give no counts
+    one = _request(collective, source, target, elements, op, 0, root, flags, tag, group.epoch, timeout)
+    inputs = _counts("send", source, send_counts, group)
+    outputs = _counts("recv", target, recv_counts, group)
+    dtype = target.dtype if send is None else source.dtype
+    return one._replace(dtype=dtype, input_counts=inputs, output_counts=outputs, owner=(one.owner, inputs, outputs))
+
+
+def gather_v(
+    send: Any,
+    recv: Any,
+    recv_counts: Sequence[int] | None,
+    root: int,
+    tag: int,
+    timeout: float | None,
+    modes: Modes,
+    group: Members,
+) -> Request:
+    """`recv` and `recv_counts` count at the root only."""
+    if whole("root", root, 0, group.size - 1) != group.rank:
+        recv = recv_counts = None
+    elif recv is None or recv_counts is None:
+        raise InvalidArgument("the root of a gather_v needs recv and recv_counts")
+    return uneven(Collective.GATHER, send, None, recv, recv_counts, root, 0, tag, timeout, modes, group)
+
+
+def scatter_v(
+    send: Any,
+    send_counts: Sequence[int] | None,
+    recv: Any,
+    root: int,
+    tag: int,
+    timeout: float | None,
+    modes: Modes,
+    group: Members,
+) -> Request:
+    """`send` and `send_counts` count at the root only."""
+    if whole("root", root, 0, group.size - 1) != group.rank:
+        send = send_counts = None
+    elif send is None or send_counts is None:
+        raise InvalidArgument("the root of a scatter_v needs send and send_counts")
+    return uneven(Collective.SCATTER, send, send_counts, recv, None, root, 0, tag, timeout, modes, group)
 
 
 def broadcast(x: Any, root: int, tag: int, epoch: int, algorithm: int, timeout: float | None, modes: Modes) -> Request:
@@ -232,6 +368,31 @@ def _request(
         0 if timeout is None else milliseconds("timeout", timeout),
         (source.owner, target.owner),
     )
+
+
+def _pair(send: Any, recv: Any, modes: Modes, *, in_place: bool) -> tuple[Borrowed, Borrowed, int]:
+    """Two arrays of one layout and the flags for them. Without `recv`: `send` for both, or with `in_place` false no
+    target at all."""
+    if recv is None and not in_place:
+        return arrays.borrow(send, False, "send"), _NOTHING, modes.out_of_place
+    if recv is None or recv is send:
+        both = arrays.borrow(send, True, "send")
+        return both, both, modes.in_place
+    source, target = arrays.borrow(send, False, "send"), arrays.borrow(recv, True, "recv")
+    arrays.same_layout(source, target)
+    return source, target, modes.out_of_place
+
+
+def _counts(name: str, memory: Borrowed, by_rank: Sequence[int] | None, group: Members) -> Pointer:
+    """Checked against the array that they describe."""
+    if by_rank is None:
+        return NULL
+    if not isinstance(by_rank, Sequence | np.ndarray) or len(by_rank) != group.size:
+        raise InvalidArgument(f"{name}_counts must have one count for each of {group.size} ranks, not {by_rank!r}")
+    counts = [whole(f"a count of {name}_counts", count, 0, 2**63 - 1) for count in by_rank]
+    if sum(counts) != memory.elements:
+        raise InvalidArgument(f"{name} has {arrays.describe(memory)}, {name}_counts add up to {sum(counts)}")
+    return _native.counts(counts)
 
 
 def _check_apart(requests: Sequence[Request]) -> None:

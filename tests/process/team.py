@@ -187,9 +187,7 @@ class Team:
         self._fds = max(self._fds, *(it["fds"] for it in found))
         return found
 
-    def back_to(
-        self, before: list[dict[str, Any]], members: Iterable[Member], rss_bytes: int = RSS_BYTES
-    ) -> None:
+    def back_to(self, before: list[dict[str, Any]], members: Iterable[Member], rss_bytes: int = RSS_BYTES) -> None:
         """Asserts that the members use no more than before, and nothing of the processor while idle. What they let go
         of takes a moment to be gone. Of memory: up to so much more. Of descriptors: no more than any member ever had
         before, since a link may just have been down when that was looked at."""

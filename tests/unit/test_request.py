@@ -23,11 +23,9 @@ from pccl import (
     request,
 )
 from pccl._native import NULL, constants
-from pccl.messages import Census, Member, View
 
 MODES = request.Modes.of(deferred=False, preserve_input=False)
-MEMBERS = tuple(Member(bytes([number]) * 16, "127.0.0.1", number, 1) for number in (1, 2, 3))
-VIEW = View(9, 0, 0, MEMBERS, (0, 1, 2), (), (), 0, "", Census(3, 1, 3))
+GROUP = request.Members(epoch=9, size=3, rank=0)
 
 
 def test_modes_become_flags() -> None:
@@ -51,15 +49,15 @@ def test_all_reduce_in_place_and_out_of_place() -> None:
 
 def test_blocks_must_fit_the_world_they_are_checked_against() -> None:
     long, block = np.zeros(12, np.int32), np.zeros(4, np.int32)
-    scattered = request.reduce_scatter(long, block, ReduceOp.SUM, 0, 0, None, MODES, VIEW)
-    gathered = request.all_gather(block, long, 0, 0, None, MODES, VIEW)
+    scattered = request.reduce_scatter(long, block, ReduceOp.SUM, 0, 0, None, MODES, GROUP)
+    gathered = request.all_gather(block, long, 0, 0, None, MODES, GROUP)
     assert (scattered.elements, gathered.elements) == (4, 4)
     assert (scattered.expected_epoch, gathered.expected_epoch) == (9, 9)
     for wrong in (np.zeros(13, np.int32), np.zeros(12, np.int64)):
         with pytest.raises(InvalidArgument, match=r"with 3 peers send must hold 3 times as many"):
-            request.reduce_scatter(wrong, block, ReduceOp.SUM, 0, 0, None, MODES, VIEW)
+            request.reduce_scatter(wrong, block, ReduceOp.SUM, 0, 0, None, MODES, GROUP)
         with pytest.raises(InvalidArgument, match=r"with 3 peers recv must hold 3 times as many"):
-            request.all_gather(block, wrong, 0, 0, None, MODES, VIEW)
+            request.all_gather(block, wrong, 0, 0, None, MODES, GROUP)
 
 
 def test_operations_without_memory() -> None:
