@@ -75,6 +75,7 @@ class MasterNode:
         self._closed = False
         self._owner = os.getpid()
         _alive.add(self)
+        weakref.finalize(self, _end, weakref.ref(self))
 
     @property
     def address(self) -> str:
@@ -266,6 +267,13 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def _end(node: weakref.ref[MasterNode]) -> None:
+    """At the process's exit, for who did not: a loop that outlives the interpreter crashes the process."""
+    alive = node()
+    if alive is not None:
+        alive.destroy()
 
 
 def _now() -> int:

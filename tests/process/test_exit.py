@@ -69,8 +69,16 @@ def test_a_process_ends_with_its_own_code_and_the_others_hear_of_it(tmp_path: Pa
         assert time.monotonic() - begun < QUICKLY_S
 
 
+def tell_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("pccl"):
+            print(f"{thread.name} still runs", file=sys.stderr)
+
+
 def hosting(line: Line, address: str) -> None:
-    """A master and a peer in one process, which ends without a word to either."""
+    """A master and a peer in one process, which ends without a word to either. A loop that runs on when the interpreter
+    is gone takes the process down with it."""
+    weakref.finalize(hosting, tell_threads)  # the first one made is the last one called
     node = pccl.MasterNode("127.0.0.1:0")
     node.run()
     comm = pccl.Communicator(node.address)
