@@ -326,7 +326,8 @@ enum {
  * With PCCL_UNEVEN a buffer of parts has `counts` elements for each rank, one part behind the other, and a buffer of
  * one part has ours. Those who have a buffer of parts give its counts; `count` is read where nobody gives any. All
  * members of an all_gather or reduce_scatter have the counts, so that a difference is a MISMATCH for all; in a gather,
- * scatter or all_to_all what one sends must be what the other expects. */
+ * scatter or all_to_all what one sends must be what the other expects. Who cannot be sure of the group's size says with
+ * `expected_epoch` which one the counts are for: those of another are not read. */
 typedef struct pccl_call {
     pccl_collective collective;
     pccl_dtype dtype;

@@ -218,6 +218,10 @@ def uneven(
     one = _request(collective, source, target, elements, op, 0, root, flags, tag, group.epoch, timeout)
     inputs = _counts("send", source, send_counts, group)
     outputs = _counts("recv", target, recv_counts, group)
+    if inputs is NULL:
+        _check_own("send", source, "recv_counts", recv_counts, group)
+    if outputs is NULL:
+        _check_own("recv", target, "send_counts", send_counts, group)
     dtype = target.dtype if send is None else source.dtype
     return one._replace(dtype=dtype, input_counts=inputs, output_counts=outputs, owner=(one.owner, inputs, outputs))
 
@@ -393,6 +397,14 @@ def _counts(name: str, memory: Borrowed, by_rank: Sequence[int] | None, group: M
     if sum(counts) != memory.elements:
         raise InvalidArgument(f"{name} has {arrays.describe(memory)}, {name}_counts add up to {sum(counts)}")
     return _native.counts(counts)
+
+
+def _check_own(name: str, memory: Borrowed, other_name: str, by_rank: Sequence[int] | None, group: Members) -> None:
+    """An array of this rank's part alone holds what is said of it among the parts of all."""
+    if by_rank is not None and memory.elements != by_rank[group.rank]:
+        raise InvalidArgument(
+            f"{name} has {arrays.describe(memory)}, but {other_name}[{group.rank}] is {by_rank[group.rank]}"
+        )
 
 
 def _check_apart(requests: Sequence[Request]) -> None:

@@ -46,6 +46,10 @@ static pccl_status lay_uneven(const pccl_call *call, struct pccl__layout *layout
         return pccl__fail(error, PCCL_INVALID, "uneven %s needs the counts of all %u ranks for its %s", name,
                           layout->size, reads_all && !call->input_counts ? "input" : "output");
     if (!reads_all && !writes_all) return PCCL_OK;
+    uint32_t us = layout->rank;
+    if (reads_all && writes_all && call->input_counts[us] != call->output_counts[us])
+        return pccl__fail(error, PCCL_INVALID, "%s sends %llu elements to its own rank, which expects %llu", name,
+                          (unsigned long long)call->input_counts[us], (unsigned long long)call->output_counts[us]);
     size_t entries = (size_t)layout->size + 1;
     uint64_t *memory = malloc(2 * entries * sizeof *memory);
     if (!memory) return pccl__fail(error, PCCL_NO_MEMORY, "no memory for the counts of %u ranks", layout->size);

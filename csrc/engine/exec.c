@@ -191,7 +191,8 @@ static pccl_status post_ahead(struct pccl__exec *exec, struct pccl_operation *op
     return PCCL_OK;
 }
 
-static pccl_status admit(struct pccl__exec *exec, struct pccl_operation *op, uint32_t slot_index) {
+/* Gives a slot the next segment. False: nothing of it moves. */
+static bool take_segment(struct pccl_operation *op, uint32_t slot_index) {
     const struct pccl__schedule *schedule = op->schedule;
     struct pccl__slot *slot = &op->slot[slot_index];
     *slot = (struct pccl__slot){.segment = op->admitted++};
@@ -204,7 +205,12 @@ static pccl_status admit(struct pccl__exec *exec, struct pccl_operation *op, uin
         for (uint32_t d = schedule->first_dependent[i]; d != PCCL__NO_STEP; d = schedule->next_dependent[d])
             task->readers++;
     }
-    pccl_status status = post_ahead(exec, op, slot_index); /* first, so that data finds its place */
+    return slot->open > 0;
+}
+
+static pccl_status post_first(struct pccl__exec *exec, struct pccl_operation *op, uint32_t slot_index) {
+    const struct pccl__schedule *schedule = op->schedule;
+    pccl_status status = post_ahead(exec, op, slot_index); /* first, so that data find their place */
     for (uint32_t i = 0; i < schedule->plan.steps_count && status == PCCL_OK; i++) {
         struct pccl__task *task = task_at(op, slot_index, i);
         if (!pccl__step_is_send(&schedule->plan.steps[i]) || schedule->previous[i] != PCCL__NO_STEP) continue;
@@ -213,12 +219,21 @@ static pccl_status admit(struct pccl__exec *exec, struct pccl_operation *op, uin
     return status;
 }
 
+/* The next segment of which anything moves: the longest part may be the one that stays with us. */
+static pccl_status admit(struct pccl__exec *exec, struct pccl_operation *op, uint32_t slot_index) {
+    while (op->admitted < op->segments) {
+        if (take_segment(op, slot_index)) return post_first(exec, op, slot_index);
+        op->finished_segments++;
+    }
+    return PCCL_OK;
+}
+
 /* A task ended; when it was the slot's last, the slot takes the next segment. */
 static pccl_status close_task(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     task->state = PCCL__TASK_DONE;
     if (--op->slot[task->slot].open > 0) return PCCL_OK;
     op->finished_segments++;
-    return op->admitted < op->segments ? admit(exec, op, task->slot) : PCCL_OK;
+    return admit(exec, op, task->slot);
 }
 
 /* ---------------------------------------------------------------- arithmetic */

@@ -127,11 +127,12 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
 /* ---------------------------------------------------------------- launch */
 
 /* Buffers and root were judged by the group at the call; one that was queued may meet another, in which ranks and the
- * number of parts mean something else. */
+ * number of parts mean something else, unless the call was made for that one. */
 static bool still_fits(const struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     if (op->layout.size == group->size && op->layout.rank == group->rank) return true;
-    if (pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective)) return false;
+    bool bound = pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective);
+    if (bound && op->call.expected_epoch != group->epoch) return false;
     op->layout.size = group->size;
     op->layout.rank = group->rank;
     return pccl__call_check_buffers(&op->call, &op->layout, NULL) == PCCL_OK;
@@ -243,18 +244,33 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
         pccl__operation_advance(op);
 }
 
-/* The operation for a call that is possible in the present group. */
+/* What a call means in the present group. One for another epoch is judged when it is launched, if ever: its ranks and
+ * buffers, and how many counts there are, are of another group. */
+static pccl_status judge(const struct pccl__core *core, const pccl_call *call, struct pccl__layout *layout,
+                         uint64_t **begins, pccl_error *error) {
+    const struct pccl__group *group = &core->group;
+    if (call->expected_epoch && call->expected_epoch != group->epoch) {
+        pccl_call even = *call;
+        even.flags &= ~(uint32_t)PCCL_UNEVEN;
+        return pccl__call_layout(&even, 0, 0, layout, begins, error);
+    }
+    pccl_status status = pccl__call_layout(call, group->size, group->rank, layout, begins, error);
+    if (status != PCCL_OK) return status;
+    status = pccl__call_check_buffers(call, layout, error);
+    if (status != PCCL_OK) free(*begins);
+    return status;
+}
+
 static pccl_status admit(struct pccl__core *core, const pccl_call *call, struct pccl_operation **operation,
                          pccl_error *error) {
     struct pccl__layout layout;
     uint64_t *begins;
-    pccl_status status = pccl__call_layout(call, core->group.size, core->group.rank, &layout, &begins, error);
+    pccl_status status = judge(core, call, &layout, &begins, error);
     if (status != PCCL_OK) return status;
-    status = pccl__call_check_buffers(call, &layout, error);
-    struct pccl_operation *op = status == PCCL_OK ? pccl__operation_new(core, call) : NULL;
+    struct pccl_operation *op = pccl__operation_new(core, call);
     if (!op) {
         free(begins);
-        return status != PCCL_OK ? status : pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
+        return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
     }
     op->layout = layout;
     op->begins = begins;
@@ -262,6 +278,15 @@ static pccl_status admit(struct pccl__core *core, const pccl_call *call, struct 
     op->call.input_counts = op->call.output_counts = NULL;
     *operation = op;
     return PCCL_OK;
+}
+
+/* Counts cannot be kept before the group is there that says how many they are. */
+static bool lost_before_its_group(struct pccl__core *core, struct pccl_operation *op) {
+    if (!(op->call.flags & PCCL_UNEVEN) || op->call.expected_epoch <= core->group.epoch) return false;
+    pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST,
+                         "uneven parts for epoch %llu, which is not installed yet: call again",
+                         (unsigned long long)op->call.expected_epoch);
+    return true;
 }
 
 /* A barrier has nothing but a name. */
@@ -298,7 +323,7 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     }
     op->started_ns = op->progressed_ns = now_ns;
     /* Now: the failure may have been looked at when the next epoch begins. */
-    if (lost_behind_unseen(core, op)) return PCCL_OK;
+    if (lost_behind_unseen(core, op) || lost_before_its_group(core, op)) return PCCL_OK;
     op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
     list_push_back(&core->queued, &op->link);
     pccl__core_watch(op);

@@ -110,6 +110,13 @@ static void test_refusals(void) {
     call.output_counts = counts;
     EXPECT(pccl__call_layout(&call, 2, 0, &layout, &begins, &error) == PCCL_INVALID && !begins);
     EXPECT(strstr(error.message, "too many elements"), "%s", error.message);
+    uint64_t sent[] = {3, 4}, expected[] = {2, 4};
+    call = (pccl_call){.collective = PCCL_ALL_TO_ALL, .flags = PCCL_UNEVEN, .input_counts = sent};
+    call.output_counts = expected;
+    EXPECT(pccl__call_layout(&call, 2, 0, &layout, &begins, &error) == PCCL_INVALID && !begins);
+    EXPECT(strstr(error.message, "sends 3 elements to its own rank, which expects 2"), "%s", error.message);
+    EXPECT(pccl__call_layout(&call, 2, 1, &layout, &begins, &error) == PCCL_OK, "%s", error.message);
+    free(begins);
     call.collective = PCCL_ALL_REDUCE;
     EXPECT(pccl__call_check(&call, &error) == PCCL_INVALID && strstr(error.message, "no parts"), "%s", error.message);
     call = (pccl_call){.collective = PCCL_SCAN, .op = PCCL_AVG};

@@ -49,10 +49,12 @@ bool program_is_bound(const struct program_step *step) {
 
 /* ---------------------------------------------------------------- lengths */
 
-/* Elements that pass from one to another in an all_to_all; of one rank's part elsewhere, whoever the other is. */
+/* Elements that pass from one to another in an all_to_all; of one rank's part elsewhere, whoever the other is. Of
+ * uneven ones some are empty, and some so much longer than others that segments are left of them alone. */
 static uint64_t part(const struct program_step *step, uint32_t from, uint32_t to) {
-    uint64_t count = step->call.count, mixed = step->call.collective == PCCL_ALL_TO_ALL ? from + 2 * to : 2 * to;
-    return step->uneven ? count * (mixed + 1) % (count + 1) : count;
+    uint64_t count = step->call.count, lengths[] = {count, 0, count / 64, count / 2 + 1};
+    uint32_t mixed = step->call.collective == PCCL_ALL_TO_ALL ? 3 * from + 2 * to : to;
+    return step->uneven ? lengths[(step->number + mixed) % 4] : count;
 }
 
 /* The part of `of` as `us` sees it: what goes there or comes from there. */

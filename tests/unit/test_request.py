@@ -60,6 +60,23 @@ def test_blocks_must_fit_the_world_they_are_checked_against() -> None:
             request.all_gather(block, wrong, 0, 0, None, MODES, GROUP)
 
 
+def test_own_part_must_be_as_long_as_its_count() -> None:
+    """The engine reads and writes as much as the counts say."""
+    part, parts, counts = np.zeros(2, np.int32), np.zeros(7, np.int32), [3, 2, 2]
+    with pytest.raises(InvalidArgument, match=r"send has 2 int32, but recv_counts\[0\] is 3"):
+        request.uneven(Collective.ALL_GATHER, part, None, parts, counts, 0, 0, 0, None, MODES, GROUP)
+    with pytest.raises(InvalidArgument, match=r"recv has 2 int32, but send_counts\[0\] is 3"):
+        request.uneven(Collective.REDUCE_SCATTER, parts, counts, part, None, 0, 0, 0, None, MODES, GROUP)
+    with pytest.raises(InvalidArgument, match=r"send has 2 int32, but recv_counts\[0\] is 3"):
+        request.gather_v(part, parts, counts, 0, 0, None, MODES, GROUP)
+    with pytest.raises(InvalidArgument, match=r"recv has 2 int32, but send_counts\[0\] is 3"):
+        request.scatter_v(parts, counts, part, 0, 0, None, MODES, GROUP)
+    fitting = np.zeros(3, np.int32)
+    assert request.gather_v(fitting, parts, counts, 0, 0, None, MODES, GROUP).output_counts != NULL
+    assert request.gather_v(part, None, None, 1, 0, None, MODES, GROUP).elements == 2, "the root alone knows more"
+    assert request.scatter_v(None, None, part, 1, 0, None, MODES, GROUP).elements == 2
+
+
 def test_operations_without_memory() -> None:
     barrier, commit = request.barrier(3, None, MODES), request.commit(2)
     assert (barrier.collective, barrier.tag, barrier.source) == (Collective.BARRIER, 3, NULL)

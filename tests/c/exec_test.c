@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exec_test.c - what the executor does with parts of very different lengths: the longest of all may be the one that
+ * stays where it is, so that for most of its segments nothing moves. (What it does in general, core_test tries.)
+ */
+#include "engine/exec.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "shared_cores.h"
+
+enum { MEMBERS = 3, LONG = 50000, SHORT = 3, SEGMENT_BYTES = 1000 };
+
+struct member {
+    uint64_t counts[MEMBERS];
+    int32_t *input, *output;
+    pccl_operation *op;
+};
+
+static uint64_t length(uint32_t from, uint32_t to) { return from == to && from != 1 ? LONG : SHORT; }
+static int32_t value(uint32_t from, uint32_t to, uint64_t i) {
+    return (int32_t)(from * 1000000 + to * 100000 + i % 1000);
+}
+
+static void start(struct cores *c, uint32_t rank, uint32_t flags, struct member *member) {
+    uint64_t total = 0, at = 0;
+    for (uint32_t to = 0; to < MEMBERS; to++) total += member->counts[to] = length(rank, to);
+    member->input = malloc(total * sizeof *member->input);
+    member->output = calloc(total, sizeof *member->output);
+    for (uint32_t to = 0; to < MEMBERS; to++)
+        for (uint64_t i = 0; i < member->counts[to]; i++) member->input[at++] = value(rank, to, i);
+    member->op = cores_start(c, rank,
+                             (pccl_call){.collective = PCCL_ALL_TO_ALL,
+                                         .dtype = PCCL_INT32,
+                                         .flags = PCCL_UNEVEN | flags,
+                                         .input = member->input,
+                                         .output = member->output,
+                                         .input_counts = member->counts,
+                                         .output_counts = member->counts});
+}
+
+static void finish(uint32_t rank, struct member *member) {
+    EXPECT(member->op->ended && member->op->status == PCCL_OK, "rank %u: %s", rank, member->op->text);
+    uint64_t at = 0;
+    for (uint32_t from = 0; from < MEMBERS; from++)
+        for (uint64_t i = 0; i < member->counts[from]; i++, at++)
+            EXPECT(member->output[at] == value(from, rank, i), "rank %u: element %u", rank, (unsigned)at);
+    pccl__core_handle_free(member->op);
+    free(member->input);
+    free(member->output);
+}
+
+static void test_longest_part_stays(uint32_t flags) {
+    struct pccl__core_options options = {
+        .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100, .segment_bytes = SEGMENT_BYTES};
+    struct cores c;
+    cores_make(&c, MEMBERS, &options);
+    struct member members[MEMBERS];
+    for (uint32_t rank = 0; rank < MEMBERS; rank++) start(&c, rank, flags, &members[rank]);
+    EXPECT(members[0].op->segments > 10 * PCCL__WINDOW_SEGMENTS && members[1].op->segments == 1);
+    cores_run(&c, 1000);
+    for (uint32_t rank = 0; rank < MEMBERS; rank++) finish(rank, &members[rank]);
+    cores_free(&c);
+}
+
+int main(void) {
+    test_longest_part_stays(0);
+    test_longest_part_stays(PCCL_DEFERRED);
+    FINISH();
+}
