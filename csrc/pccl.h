@@ -118,7 +118,8 @@ typedef enum pccl_algorithm {
     PCCL_BRUCK = 9,
     PCCL_HALVING = 10,
     PCCL_LINE = 11,
-    PCCL_ALGORITHM_COUNT = 12
+    PCCL_HIERARCHICAL = 12,
+    PCCL_ALGORITHM_COUNT = 13
 } pccl_algorithm;
 
 /* Which links between members a group uses. */

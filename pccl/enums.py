@@ -106,6 +106,8 @@ class Algorithm(IntEnum):
     HALVING = constants.PCCL_HALVING
     LINE = constants.PCCL_LINE
     """Along the ring without one of its links, for what passes from one member to another."""
+    HIERARCHICAL = constants.PCCL_HIERARCHICAL
+    """Within each host first, then between hosts, so that fewer bytes and rounds go the long way."""
 
 
 class Attribute(Enum):

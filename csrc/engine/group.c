@@ -58,6 +58,16 @@ static pccl_status open_channels(struct pccl__group *next, const struct pccl__gr
     return PCCL_OK;
 }
 
+/* The master's rings keep hosts together unless a dead link has to be avoided. */
+static pccl_status set_hosts(struct pccl__group *next) {
+    uint64_t *ids = malloc(next->size * sizeof *ids);
+    if (!ids) return PCCL_NO_MEMORY;
+    for (uint32_t p = 0; p < next->size; p++) ids[p] = next->members[next->ring[p]].host_id;
+    pccl_status status = pccl__shape_set_hosts(&next->shape, ids);
+    free(ids);
+    return status;
+}
+
 pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group *old, const pccl_view *view,
                              struct pccl__transport *transport, pccl_error *error) {
     next->epoch = view->epoch;
@@ -87,6 +97,11 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
         bool here = view->members[i].host_id == view->members[view->rank].host_id;
         next->one_host = next->one_host && here;
         next->host_members += here;
+    }
+    status = set_hosts(next);
+    if (status != PCCL_OK) {
+        pccl__fail(error, status, "no memory for a view of %u members", view->size);
+        goto failed;
     }
     next->shape.ranks = next->ring;
     for (uint32_t i = 0; i < view->size; i++)

@@ -12,8 +12,14 @@
 
 /* ---------------------------------------------------------------- schedules */
 
-static const struct pccl__link_model here = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0};
-static const struct pccl__link_model apart = {.latency_ns = 250000, .overhead_ns = 3000, .bytes_per_ns = 1.0};
+static const struct pccl__link_models here = {
+    .inside = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
+    .between = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
+};
+static const struct pccl__link_models apart = {
+    .inside = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
+    .between = {.latency_ns = 250000, .overhead_ns = 3000, .bytes_per_ns = 1.0},
+};
 
 struct cached {
     struct list link;

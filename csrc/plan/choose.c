@@ -8,6 +8,12 @@
  * memory. Hence the rule for near ties: those who spread the vector over the positions stand first in the table,
  * because they also spread the arithmetic.
  *
+ * There are two classes of links, those inside a host and those between hosts. A planner that knows hosts
+ * (PCCL__BY_HOST) pays each part of its work at the price of the links it uses, and all bytes that leave one host, for
+ * its members share a wire. Any other pays the price between hosts for all it does: its slowest link sets the pace. By
+ * host is considered only where there are several; within one, it would be everyone to everyone at once, which the
+ * model takes for free.
+ *
  * Only those are asked whose links the group's shape has. A new algorithm is one file with its builder and one line
  * here; each collective needs one for each shape.
  */
@@ -70,6 +76,22 @@ static double bruck_volume(shape_ref shape) { return bruck_transfers(shape) / sh
 static double exscan_rounds(shape_ref shape) { return shape->size > 1 ? 1.0 + log2_ceil(shape->size - 1) : 0.0; }
 static double chain_exscan_volume(shape_ref shape) { return shape->size > 2 ? 2.0 : shape->size - 1.0; }
 
+/* What goes on inside hosts: giving to the leaders, and back from them. */
+static double inside_rounds(shape_ref shape) { return shape->host_most > 1 ? 2.0 : 0.0; }
+static double inside_volume(shape_ref shape) {
+    return (shape->host_least + shape->host_most - 2.0) / shape->host_least;
+}
+static double inside_transfers(shape_ref shape) {
+    return (shape->host_least + shape->host_most - 2.0) * pccl__shape_hosts(shape);
+}
+static double leaders_rounds(shape_ref shape) { return 2.0 * (pccl__shape_hosts(shape) - 1.0); }
+static double leaders_volume(shape_ref shape) {
+    return leaders_rounds(shape) / pccl__shape_hosts(shape) / shape->host_least;
+}
+static double hierarchical_rounds(shape_ref shape) { return inside_rounds(shape) + leaders_rounds(shape); }
+static double hierarchical_volume(shape_ref shape) { return inside_volume(shape) + leaders_volume(shape); }
+static double hierarchical_transfers(shape_ref shape) { return inside_transfers(shape) + leaders_rounds(shape); }
+
 /* Over a link with f positions behind it go n - f parts to each of those. */
 static double line_exchange_transfers(shape_ref shape) {
     double most = 0, size = shape->size;
@@ -97,6 +119,8 @@ static const struct pccl__planner planners[] = {
      ring_all_reduce_volume, ring_all_reduce_rounds},
     {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, 0, halving_rounds, halving_volume,
      halving_transfers},
+    {PCCL_ALL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     hierarchical_rounds, hierarchical_volume, hierarchical_transfers},
     {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, two_rounds, star_volume, star_volume},
     {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, 0, doubling_rounds,
      doubling_volume, doubling_volume},
@@ -173,41 +197,54 @@ bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__
     return planner->links == shape->kind;
 }
 
+static double price_ns(struct pccl__link_model link, double rounds, double transfers, double bytes) {
+    return rounds * link.latency_ns + transfers * link.overhead_ns + bytes / link.bytes_per_ns;
+}
+
 static double cost_ns(const struct pccl__planner *planner, shape_ref shape, uint64_t bytes,
-                      struct pccl__link_model link) {
-    double transfers = planner->transfers ? planner->transfers(shape) : 0;
-    return planner->rounds(shape) * link.latency_ns + transfers * link.overhead_ns +
-           (double)bytes * planner->volume(shape) / link.bytes_per_ns;
+                      struct pccl__link_models links) {
+    double transfers = planner->transfers ? planner->transfers(shape) : 0, rounds = planner->rounds(shape);
+    double moved = (double)bytes * planner->volume(shape);
+    if (!(planner->traits & PCCL__BY_HOST)) return price_ns(links.between, rounds, transfers, moved);
+    double at_home = inside_transfers(shape), within = inside_rounds(shape),
+           kept = (double)bytes * inside_volume(shape);
+    return price_ns(links.inside, within, at_home, kept) +
+           price_ns(links.between, rounds - within, transfers - at_home, (moved - kept) * shape->host_least);
+}
+
+static bool considered(const struct pccl__planner *planner, pccl_collective collective, shape_ref shape,
+                       uint8_t needed) {
+    if (planner->collective != collective || !pccl__planner_fits(planner, shape, needed)) return false;
+    return !(planner->traits & PCCL__BY_HOST) || shape->hosts > 1;
 }
 
 /* "ring: about 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling: about 27.0 ms" */
 static void explain(const struct pccl__planner *chosen, shape_ref shape, uint64_t bytes, uint8_t needed,
-                    struct pccl__link_model link, char *why, size_t why_bytes) {
+                    struct pccl__link_models links, char *why, size_t why_bytes) {
     int used = snprintf(why, why_bytes, "%s: about %.3g ms (%g rounds, %.2f times %llu bytes)",
-                        pccl_algorithm_name(chosen->algorithm), cost_ns(chosen, shape, bytes, link) / 1e6,
+                        pccl_algorithm_name(chosen->algorithm), cost_ns(chosen, shape, bytes, links) / 1e6,
                         chosen->rounds(shape), chosen->volume(shape), (unsigned long long)bytes);
     const struct pccl__planner *other;
     for (size_t i = 0; (other = pccl__planner_at(i)); i++) {
-        if (other == chosen || other->collective != chosen->collective) continue;
-        if (!pccl__planner_fits(other, shape, needed)) continue;
+        if (other == chosen || !considered(other, chosen->collective, shape, needed)) continue;
         if (used < 0 || (size_t)used >= why_bytes) return;
         used += snprintf(why + used, why_bytes - (size_t)used, "; %s: about %.3g ms",
-                         pccl_algorithm_name(other->algorithm), cost_ns(other, shape, bytes, link) / 1e6);
+                         pccl_algorithm_name(other->algorithm), cost_ns(other, shape, bytes, links) / 1e6);
     }
 }
 
 const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, uint8_t needed, struct pccl__link_model link,
+                                                 uint64_t bytes, uint8_t needed, struct pccl__link_models links,
                                                  char *why, size_t why_bytes) {
     const struct pccl__planner *planner, *best = NULL;
     for (size_t i = 0; shape->size > 0 && (planner = pccl__planner_at(i)); i++) {
-        if (planner->collective != collective || !pccl__planner_fits(planner, shape, needed)) continue;
+        if (!considered(planner, collective, shape, needed)) continue;
         if (best && collective == PCCL_BARRIER)
             continue; /* there messages count, not rounds: the first one has fewest */
-        if (!best || cost_ns(planner, shape, bytes, link) * NEAR_TIE < cost_ns(best, shape, bytes, link))
+        if (!best || cost_ns(planner, shape, bytes, links) * NEAR_TIE < cost_ns(best, shape, bytes, links))
             best = planner;
     }
     if (why && why_bytes) why[0] = '\0';
-    if (why && why_bytes && best) explain(best, shape, bytes, needed, link, why, why_bytes);
+    if (why && why_bytes && best) explain(best, shape, bytes, needed, links, why, why_bytes);
     return best;
 }

@@ -20,10 +20,19 @@ static const char *const collectives[PCCL_COLLECTIVE_COUNT] = {
 };
 
 static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {
-    [PCCL_AUTO] = "auto",         [PCCL_RING] = "ring",       [PCCL_DOUBLING] = "doubling",
-    [PCCL_BINOMIAL] = "binomial", [PCCL_CHAIN] = "chain",     [PCCL_DISSEMINATION] = "dissemination",
-    [PCCL_TREE] = "tree",         [PCCL_STAR] = "star",       [PCCL_PAIRWISE] = "pairwise",
-    [PCCL_BRUCK] = "bruck",       [PCCL_HALVING] = "halving", [PCCL_LINE] = "line",
+    [PCCL_AUTO] = "auto",
+    [PCCL_RING] = "ring",
+    [PCCL_DOUBLING] = "doubling",
+    [PCCL_BINOMIAL] = "binomial",
+    [PCCL_CHAIN] = "chain",
+    [PCCL_DISSEMINATION] = "dissemination",
+    [PCCL_TREE] = "tree",
+    [PCCL_STAR] = "star",
+    [PCCL_PAIRWISE] = "pairwise",
+    [PCCL_BRUCK] = "bruck",
+    [PCCL_HALVING] = "halving",
+    [PCCL_LINE] = "line",
+    [PCCL_HIERARCHICAL] = "hierarchical",
 };
 
 const char *pccl_collective_name(pccl_collective collective) {

@@ -73,6 +73,8 @@ enum pccl__trait {
     /* scan, exscan: there are `size` chunks; chunk c is a whole vector on its way to position c, to which those give
      * whose ranks belong to its prefix (shape.ranks), in any order. */
     PCCL__TO_EACH = 4,
+    /* It works inside hosts first, then between them, where the shape knows hosts. */
+    PCCL__BY_HOST = 8,
 };
 
 struct pccl__planner {
@@ -112,11 +114,14 @@ struct pccl__link_model {
     double overhead_ns;  /* what a transfer costs the one who handles it, however small */
     double bytes_per_ns; /* of one link */
 };
+struct pccl__link_models {
+    struct pccl__link_model inside, between; /* links inside a host, and those that leave it; of one host: alike */
+};
 /* AUTO: of those that fit the shape the cheapest by rounds * latency + transfers * overhead + bytes * volume /
- * bandwidth, where `bytes` are
- * those of the vector that `volume` speaks of. NULL when none does. `why` (may be NULL) gets one line. */
+ * bandwidth, where `bytes` are those of the vector that `volume` speaks of. NULL when none does. `why` (may be NULL)
+ * gets one line. */
 const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, uint8_t needed, struct pccl__link_model link,
+                                                 uint64_t bytes, uint8_t needed, struct pccl__link_models links,
                                                  char *why, size_t why_bytes);
 
 /* The builders. */
@@ -127,6 +132,7 @@ pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;
 pccl__plan_build pccl__plan_tree_broadcast, pccl__plan_tree_barrier;
 pccl__plan_build pccl__plan_halving_all_reduce;
+pccl__plan_build pccl__plan_hierarchical_all_reduce;
 pccl__plan_build pccl__plan_star_all_reduce, pccl__plan_star_reduce, pccl__plan_star_broadcast;
 pccl__plan_build pccl__plan_star_gather, pccl__plan_star_scatter;
 pccl__plan_build pccl__plan_chain_reduce, pccl__plan_binomial_reduce;

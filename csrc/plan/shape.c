@@ -57,7 +57,7 @@ static void measure(struct pccl__shape *shape) {
 pccl_status pccl__shape_init(struct pccl__shape *shape, pccl_shape kind, uint32_t size, const uint32_t *parents) {
     if (size == 0 || (unsigned)kind >= PCCL_SHAPE_COUNT) return PCCL_INVALID;
     if (kind == PCCL_SHAPE_TREE && !is_preorder(parents, size)) return PCCL_INVALID;
-    *shape = (struct pccl__shape){.kind = kind, .size = size};
+    *shape = (struct pccl__shape){.kind = kind, .size = size, .host_least = size, .host_most = size};
     if (kind != PCCL_SHAPE_TREE) return PCCL_OK;
     uint32_t *arrays = calloc(size, 5 * sizeof *arrays);
     if (!arrays) return PCCL_NO_MEMORY;
@@ -73,7 +73,32 @@ pccl_status pccl__shape_init(struct pccl__shape *shape, pccl_shape kind, uint32_
 
 void pccl__shape_free(struct pccl__shape *shape) {
     free(shape->parents);
+    free(shape->host_begins);
     *shape = (struct pccl__shape){0};
+}
+
+pccl_status pccl__shape_set_hosts(struct pccl__shape *shape, const uint64_t *ids) {
+    uint32_t *begins = malloc(((size_t)shape->size + 1) * sizeof *begins), hosts = 0;
+    if (!begins) return PCCL_NO_MEMORY;
+    for (uint32_t p = 0; p < shape->size; p++) {
+        if (hosts && ids[begins[hosts - 1]] == ids[p]) continue;
+        for (uint32_t h = 0; h < hosts; h++) {
+            if (ids[begins[h]] != ids[p]) continue;
+            free(begins);
+            return PCCL_OK;
+        }
+        begins[hosts++] = p;
+    }
+    begins[hosts] = shape->size;
+    shape->hosts = hosts;
+    shape->host_begins = begins;
+    shape->host_most = 0;
+    for (uint32_t h = 0; h < hosts; h++) {
+        uint32_t members = begins[h + 1] - begins[h];
+        if (members < shape->host_least) shape->host_least = members;
+        if (members > shape->host_most) shape->host_most = members;
+    }
+    return PCCL_OK;
 }
 
 bool pccl__shape_joins(const struct pccl__shape *shape, uint32_t a, uint32_t b) {

@@ -10,18 +10,28 @@
 
 enum { SIZES = 64 };
 
-/* Of all that fit the shape. */
+/* Both for one collective, both fit the shape, and who works by host is only asked where there are several. */
+static bool rivals(const struct pccl__planner *other, const struct pccl__planner *chosen,
+                   const struct pccl__shape *shape) {
+    if (other->collective != chosen->collective || !pccl__planner_fits(other, shape, 0)) return false;
+    return !(other->traits & PCCL__BY_HOST) || shape->hosts > 1;
+}
+
 static double start_ns(const struct pccl__planner *planner, const struct pccl__shape *shape,
                        struct pccl__link_model link) {
     double transfers = planner->transfers ? planner->transfers(shape) : 0;
     return planner->rounds(shape) * link.latency_ns + transfers * link.overhead_ns;
 }
 
+static struct pccl__link_models alike(struct pccl__link_model link) {
+    return (struct pccl__link_models){.inside = link, .between = link};
+}
+
 static void expect_least_start(const struct pccl__planner *chosen, const struct pccl__shape *shape,
                                struct pccl__link_model link) {
     const struct pccl__planner *other;
     for (size_t i = 0; (other = pccl__planner_at(i)); i++)
-        if (other->collective == chosen->collective && pccl__planner_fits(other, shape, 0))
+        if (rivals(other, chosen, shape))
             EXPECT(start_ns(chosen, shape, link) <= 1.06 * start_ns(other, shape, link), "size %u: %s is earlier",
                    shape->size, pccl_algorithm_name(other->algorithm));
 }
@@ -29,7 +39,7 @@ static void expect_least_start(const struct pccl__planner *chosen, const struct 
 static void expect_least_volume(const struct pccl__planner *chosen, const struct pccl__shape *shape) {
     const struct pccl__planner *other;
     for (size_t i = 0; (other = pccl__planner_at(i)); i++)
-        if (other->collective == chosen->collective && pccl__planner_fits(other, shape, 0))
+        if (rivals(other, chosen, shape))
             EXPECT(chosen->volume(shape) <= other->volume(shape), "size %u: %s has less", shape->size,
                    pccl_algorithm_name(other->algorithm));
 }
@@ -43,7 +53,7 @@ static void expect_no_way_back(pccl_collective collective) {
             const struct pccl__planner *last = NULL;
             for (uint32_t bit = 0; bit <= 44; bit++) {
                 const struct pccl__planner *planner =
-                    pccl__planner_choose(collective, &shape, UINT64_C(1) << bit, 0, links[l], NULL, 0);
+                    pccl__planner_choose(collective, &shape, UINT64_C(1) << bit, 0, alike(links[l]), NULL, 0);
                 EXPECT(planner && planner->collective == collective);
                 EXPECT(!last || planner->volume(&shape) <= last->volume(&shape), "size %u, 2^%u bytes: back to %s",
                        size, bit, pccl_algorithm_name(planner->algorithm));
@@ -62,7 +72,7 @@ static void forced_and_unknown(void) {
     EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_CHAIN) == NULL);
     EXPECT(pccl__planner_find(PCCL_BROADCAST, PCCL_RING) == NULL);
     EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_AUTO) == NULL);
-    struct pccl__link_model link = {20e3, 1e3, 5.0};
+    const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
     char why[200] = "x";
     const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = 4};
     EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, &shape, 1, 0, link, why, sizeof why) == NULL && why[0] == '\0');
@@ -70,7 +80,7 @@ static void forced_and_unknown(void) {
 
 /* Whatever the sizes, the choice keeps to the shape. */
 static void keeps_to_the_shape(void) {
-    const struct pccl__link_model link = {20e3, 1e3, 5.0};
+    const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
     for (uint32_t size = 1; size <= SIZES; size++) {
         struct pccl__shape shapes[PCCL_SHAPE_COUNT] = {{0}};
         uint32_t parents[SIZES] = {0};
@@ -89,8 +99,32 @@ static void keeps_to_the_shape(void) {
     }
 }
 
+/* By host where links between hosts are slow and each has many members; never where nobody shares one, or all do. */
+static void by_host(void) {
+    const struct pccl__link_models links = {.inside = {15e3, 1500, 2.0}, .between = {250e3, 3e3, 0.1}};
+    for (uint32_t hosts = 1; hosts <= 8; hosts++) {
+        for (uint32_t members = 1; members <= 8; members++) {
+            struct pccl__shape shape = {0};
+            uint64_t ids[SIZES];
+            for (uint32_t p = 0; p < hosts * members; p++) ids[p] = p / members;
+            EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_FULL, hosts * members, NULL) == PCCL_OK);
+            EXPECT(pccl__shape_set_hosts(&shape, ids) == PCCL_OK && shape.hosts == hosts);
+            bool shares = hosts > 1 && members > 1;
+            for (uint32_t bit = 0; bit <= 44; bit++) {
+                const struct pccl__planner *planner =
+                    pccl__planner_choose(PCCL_ALL_REDUCE, &shape, UINT64_C(1) << bit, 0, links, NULL, 0);
+                bool is = planner && planner->algorithm == PCCL_HIERARCHICAL;
+                EXPECT(!is || shares, "%u hosts of %u", hosts, members);
+                /* 2(H-1)/H of the vector leave each host, on a flat ring 2(n-1)/n. */
+                if (shares && members > 2 && bit > 34) EXPECT(is, "%u hosts of %u, 2^%u bytes", hosts, members, bit);
+            }
+            pccl__shape_free(&shape);
+        }
+    }
+}
+
 static void says_why(void) {
-    struct pccl__link_model link = {20e3, 1e3, 5.0};
+    const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
     char why[200];
     const struct pccl__shape four = {.kind = PCCL_SHAPE_FULL, .size = 4}, five = {.kind = PCCL_SHAPE_FULL, .size = 5};
     pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64 << 20, 0, link, why, sizeof why);
@@ -117,6 +151,7 @@ int main(void) {
     for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++)
         if (i != PCCL_BARRIER && i != PCCL_COMMIT) expect_no_way_back((pccl_collective)i);
     forced_and_unknown();
+    by_host();
     says_why();
     keeps_to_the_shape();
     names();

@@ -60,6 +60,7 @@ struct world {
     uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX];
     bool dead[PEERS_MAX][PEERS_MAX]; /* links */
     struct shape_draw shape;
+    uint32_t hosts; /* on which peers are spread, whatever the ring; 0 as 1 */
     pccl_operation_name commits[COMMITS_MAX];
     uint32_t commits_count;
     bool remake; /* somebody froze or died */
@@ -160,7 +161,8 @@ static void install(struct world *w, uint32_t p) {
                       .cause_text = "a member was lost"};
     for (uint32_t m = 0; m < view.size; m++) {
         uint32_t member = w->members[w->epoch][m];
-        members[m] = (pccl_member){.id = w->peer[member].id, .address = "127.0.0.1", .port = 1, .host_id = 1};
+        members[m] = (pccl_member){
+            .id = w->peer[member].id, .address = "127.0.0.1", .port = 1, .host_id = w->hosts ? member % w->hosts : 0};
         if (member == p) view.rank = m;
     }
     pccl_error error;
@@ -246,6 +248,7 @@ static void make(struct world *w, uint64_t seed) {
     *w = (struct world){.seed = seed, .random = seed * 2 + 1, .epoch = 1, .cut_at_ns = NEVER_NS};
     w->peers = 2 + draw(w, PEERS_MAX - 1);
     w->tags = 1 + draw(w, TAGS_MAX);
+    w->hosts = draw(w, 3);
     struct pccl__sim_faults faults = {.delay_us_max = draw(w, 2) ? draw(w, 2000) : 0,
                                       .piece_bytes_max = draw(w, 2) ? 1 + draw(w, 70000) : 0,
                                       .reorder_percent = draw(w, 2) ? draw(w, 60) : 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * link_test.c - groups whose members are not all linked: what reaches whom along which links, and which links' breaking
- * stops something.
+ * link_test.c - groups whose members are not all linked, or not all alike: what reaches whom along which links, and
+ * which links' breaking stops something.
  */
 #include <string.h>
 
@@ -50,10 +50,12 @@ static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t cou
                        .output = output[peer]};
 }
 
-static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm expected_algorithm) {
+static void run_many(struct cores *c, pccl_collective collective, uint64_t count, pccl_algorithm wish,
+                     pccl_algorithm expected_algorithm) {
     static const uint32_t members[] = {0, 1, 2, 3};
-    struct program_step step = {.call = {.collective = collective, .dtype = PCCL_INT32, .count = COUNT},
-                                .root_is_last = true};
+    struct program_step step = {
+        .call = {.collective = collective, .dtype = PCCL_INT32, .count = count, .algorithm = wish},
+        .root_is_last = true};
     struct program_buffers buffers[4];
     pccl_operation *op[4];
     for (uint32_t i = 0; i < 4; i++)
@@ -68,6 +70,10 @@ static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm 
         pccl__core_handle_free(op[p]);
         program_release(&buffers[p]);
     }
+}
+
+static void run_all(struct cores *c, pccl_collective collective, pccl_algorithm expected_algorithm) {
+    run_many(c, collective, COUNT, PCCL_AUTO, expected_algorithm);
 }
 
 /* Around the ring, or along it as a line. */
@@ -190,6 +196,23 @@ static void test_stall_dials_no_more_than_the_ring(void) {
     cores_free(&c);
 }
 
+/* Two hosts: the all-reduce works in two levels if the ring keeps each together. A wish is followed on any ring. */
+static void test_hosts(void) {
+    static const uint64_t host_ids[] = {5, 6, 5, 6};
+    static const uint32_t together[] = {0, 2, 1, 3}, torn[] = {0, 1, 2, 3};
+    struct cores c;
+    cores_make(&c, 4, NULL);
+    c.host_ids = host_ids;
+    for (int i = 0; i < 2; i++) {
+        c.ring = i ? torn : together;
+        cores_install(&c, NULL, 0, PCCL_OK, NULL);
+        run_many(&c, PCCL_ALL_REDUCE, 1 << 17, PCCL_AUTO, i ? PCCL_DOUBLING : PCCL_HIERARCHICAL);
+        run_many(&c, PCCL_ALL_REDUCE, 10, PCCL_AUTO, PCCL_STAR);
+        run_many(&c, PCCL_ALL_REDUCE, 10, PCCL_HIERARCHICAL, PCCL_HIERARCHICAL);
+    }
+    cores_free(&c);
+}
+
 int main(void) {
     for (uint32_t i = 0; i < FORMS; i++) {
         test_collectives(&forms[i]);
@@ -198,5 +221,6 @@ int main(void) {
     }
     test_unused_link();
     test_stall_dials_no_more_than_the_ring();
+    test_hosts();
     FINISH();
 }

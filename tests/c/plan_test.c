@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_test.c - proves every plan for every size from 1 to 64, and for trees of many forms, with an interpreter whose
- * channels hold nothing.
+ * plan_test.c - proves every plan for every size from 1 to 64, for trees of many forms, and for many ways to spread
+ * members over hosts, with an interpreter whose channels hold nothing.
  *
  * Zero-buffer rendezvous: a send ends only when its receive is posted, and each position has the steps of one round
  * posted at a time. What does not deadlock here does not deadlock over any channel. Values are expressions, not
@@ -264,10 +264,23 @@ static void expect_own_result(uint32_t p) {
     }
 }
 
+/* Of a chunk that all reduce: the position at which its expression begins. */
+static uint32_t first_of_sum(uint32_t chunk) {
+    const struct pccl__shape *shape = machine.shape;
+    uint32_t hosts = pccl__shape_hosts(shape);
+    switch (machine.planner->algorithm) {
+    case PCCL_RING:
+        return (chunk + 1) % machine.size;
+    case PCCL_HIERARCHICAL:
+        return pccl__shape_host_begin(shape, (chunk % hosts + 1) % hosts);
+    default:
+        return 0;
+    }
+}
+
 static bool same_for_all(pccl_collective collective) { return collective <= PCCL_COMMIT; }
 
 static void expect_result(void) {
-    bool ring = machine.planner->algorithm == PCCL_RING;
     for (uint32_t p = 0; p < machine.size; p++) {
         if (!same_for_all(machine.planner->collective)) {
             expect_own_result(p);
@@ -278,7 +291,7 @@ static void expect_result(void) {
             switch (machine.planner->collective) {
             case PCCL_ALL_REDUCE:
                 EXPECT(value == machine.values[0][c], "positions 0 and %u computed different expressions", p);
-                expect_whole_expression(value, ring ? (c + 1) % machine.size : 0);
+                expect_whole_expression(value, first_of_sum(c));
                 break;
             case PCCL_REDUCE_SCATTER:
                 if (c == p) expect_whole_expression(value, (c + 1) % machine.size);
@@ -422,6 +435,69 @@ static void prove_fitting(const struct pccl__shape *shape) {
         EXPECT(served[i], "no plan for %s in shape %d", pccl_collective_name((pccl_collective)i), shape->kind);
 }
 
+/* ---------------------------------------------------------------- hosts */
+
+/* How members are spread over hosts: from none shared to all, alike and not. */
+enum { APART, PAIRS, TWO_HOSTS, ONE_HOST, ONE_ALONE, LAST_ALONE, GROWING, BY_CHANCE, SPREADS = BY_CHANCE + 3 };
+
+static void draw_hosts(uint32_t spread, uint32_t size, uint64_t *ids) {
+    uint64_t random = UINT64_C(0x9e3779b9) * spread + size;
+    uint64_t host = 1, members = 0;
+    for (uint32_t p = 0; p < size; p++, members++) {
+        bool begins = p > 0;
+        if (spread == PAIRS) begins = begins && p % 2 == 0;
+        if (spread == TWO_HOSTS) begins = begins && p == (size + 1) / 2;
+        if (spread == ONE_HOST) begins = false;
+        if (spread == ONE_ALONE) begins = p == 1;
+        if (spread == LAST_ALONE) begins = begins && p + 1 == size;
+        if (spread == GROWING) begins = members == host;
+        if (spread >= BY_CHANCE) begins = begins && prng_below(&random, 2 + 4 * (spread - BY_CHANCE)) == 0;
+        if (begins) host++;
+        if (begins) members = 0;
+        ids[p] = host;
+    }
+}
+
+/* What goes over each wire: per host that sends, and link class. */
+static void expect_little_between_hosts(void) {
+    const struct pccl__shape *shape = machine.shape;
+    for (uint32_t host = 0; host < shape->hosts; host++) {
+        uint32_t first = shape->host_begins[host], end = shape->host_begins[host + 1];
+        uint64_t sent = 0;
+        for (uint32_t p = first; p < end; p++) {
+            const struct pccl__plan *plan = &machine.plans[p];
+            for (uint32_t i = 0; i < plan->steps_count; i++) {
+                const struct pccl__step *step = &plan->steps[i];
+                bool leaves = step->peer < first || step->peer >= end;
+                if (leaves) EXPECT(p - first < shape->host_least, "%u does not lead", p);
+                if (leaves && step->kind == PCCL__SEND) sent += elements_of(plan, step->chunk);
+            }
+        }
+        double least = 2.0 * ELEMENTS * (shape->hosts - 1) / shape->hosts;
+        EXPECT((double)sent <= 1.001 * least && (double)sent >= 0.999 * least, "host %u sends %f vectors", host,
+               (double)sent / ELEMENTS);
+    }
+}
+
+static void prove_hosts(uint32_t size) {
+    for (uint32_t spread = 0; spread < SPREADS; spread++) {
+        struct pccl__shape shape = {0};
+        uint64_t ids[SIZES];
+        draw_hosts(spread, size, ids);
+        EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_FULL, size, NULL) == PCCL_OK);
+        EXPECT(pccl__shape_set_hosts(&shape, ids) == PCCL_OK && shape.hosts >= 1);
+        const struct pccl__planner *planner;
+        for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
+            if (!(planner->traits & PCCL__BY_HOST)) continue;
+            prove(planner, &shape);
+            expect_little_between_hosts();
+        }
+        pccl__shape_free(&shape);
+    }
+}
+
+/* ---------------------------------------------------------------- trees */
+
 /* The forms of trees that are proven: from the deepest to the broadest, and some by chance. */
 enum { PATH, STAR, PATH_FROM_THE_MIDDLE, STAR_FROM_A_LEAF, BINARY, BROOM, CHANCE, FORMS = CHANCE + 3 };
 
@@ -461,6 +537,7 @@ static void prove_all(void) {
             EXPECT(pccl__shape_init(&shape, (pccl_shape)kind, size, NULL) == PCCL_OK);
             prove_fitting(&shape);
         }
+        prove_hosts(size);
         for (uint32_t form = 0; form < FORMS; form++) {
             uint32_t parents[SIZES];
             draw_tree(form, size, parents);

@@ -27,7 +27,24 @@ static void bad_shapes(void) {
     EXPECT(pccl__shape_joins(&shape, 4, 0) && pccl__shape_joins(&shape, 1, 2) && !pccl__shape_joins(&shape, 0, 2));
 }
 
+/* Hosts count where each one's positions stand together, as on the ring of a master that knows no dead link. */
+static void hosts(void) {
+    const uint64_t together[] = {7, 7, 9, 3, 3, 3}, torn[] = {7, 9, 7, 3, 3, 3}, around[] = {7, 9, 9, 9, 9, 7};
+    struct pccl__shape shape = {0};
+    EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_FULL, 6, NULL) == PCCL_OK);
+    EXPECT(pccl__shape_hosts(&shape) == 1 && pccl__shape_host_begin(&shape, 1) == 6 && shape.host_least == 6);
+    EXPECT(pccl__shape_set_hosts(&shape, torn) == PCCL_OK && shape.hosts == 0);
+    EXPECT(pccl__shape_set_hosts(&shape, around) == PCCL_OK && shape.hosts == 0);
+    EXPECT(pccl__shape_set_hosts(&shape, together) == PCCL_OK && shape.hosts == 3);
+    EXPECT(shape.host_begins[1] == 2 && shape.host_begins[2] == 3 && shape.host_begins[3] == 6);
+    EXPECT(shape.host_least == 1 && shape.host_most == 3);
+    EXPECT(pccl__shape_host_begin(&shape, 2) == 3 && pccl__shape_host_begin(&shape, 3) == 6);
+    pccl__shape_free(&shape);
+    EXPECT(shape.host_begins == NULL && shape.hosts == 0);
+}
+
 int main(void) {
     bad_shapes();
+    hosts();
     FINISH();
 }

@@ -46,7 +46,11 @@ void cores_install(struct cores *cores, const pccl_operation_name *commits, uint
     pccl_member members[CORES_MAX];
     uint32_t alive = 0;
     for (uint32_t i = 0; i < cores->size; i++)
-        if (cores->core[i]) members[alive++] = (pccl_member){.id = cores->id[i], .address = "127.0.0.1", .port = 1};
+        if (cores->core[i])
+            members[alive++] = (pccl_member){.id = cores->id[i],
+                                             .address = "127.0.0.1",
+                                             .port = 1,
+                                             .host_id = cores->host_ids ? cores->host_ids[i] : 0};
     pccl_view view = {.epoch = ++cores->epoch,
                       .size = alive,
                       .members = members,

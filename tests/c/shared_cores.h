@@ -20,6 +20,7 @@ struct cores {
     uint64_t epoch, now_ns;
     pccl_shape shape; /* of views to come, with their ring and parents; all zero: FULL, in rank order */
     const uint32_t *ring, *parents;
+    const uint64_t *host_ids; /* of peers; NULL: all share one */
 };
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options);
