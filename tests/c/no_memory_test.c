@@ -180,6 +180,86 @@ static void story_of_moves(void) {
     cores_free(&c);
 }
 
+static void fold(struct cores *c, pccl_collective collective, pccl_algorithm algorithm, uint32_t count) {
+    pccl_call calls[PEERS];
+    for (uint32_t p = 0; p < PEERS; p++) {
+        for (uint32_t i = 0; i < count; i++) input[p][i] = value(p, i);
+        calls[p] = (pccl_call){.collective = collective,
+                               .dtype = PCCL_INT32,
+                               .count = count,
+                               .algorithm = algorithm,
+                               .root = 1,
+                               .input = input[p],
+                               .output = input[p]};
+    }
+    collectively(c, calls);
+}
+
+/* Reductions of which each member gets another part, or nothing, and keeps its input then; in place. */
+static void story_of_folds(void) {
+    struct cores c;
+    if (!make(&c)) return;
+    install(&c, NULL, 0);
+    fold(&c, PCCL_SCAN, PCCL_CHAIN, BIG);
+    for (uint32_t p = 0; p < PEERS; p++) expect_values(input[p], BIG, 0, p + 1);
+    fold(&c, PCCL_EXSCAN, PCCL_DOUBLING, BIG);
+    for (uint32_t p = 0; p < PEERS; p++) expect_values(input[p], BIG, 0, p > 0 ? p : 1);
+    fold(&c, PCCL_REDUCE, PCCL_STAR, BIG);
+    for (uint32_t p = 0; p < PEERS; p++) expect_values(input[p], BIG, p == 1 ? 0 : p, p == 1 ? PEERS : 1);
+    cores_free(&c);
+}
+
+static uint64_t passing(uint32_t from, uint32_t to) { return (from + 2 * to) % PEERS * (BIG / 2 / PEERS); }
+
+static void expect_passed(uint32_t to) {
+    const int32_t *got = output[to];
+    for (uint32_t from = 0; from < PEERS; from++) {
+        uint64_t begin = 0;
+        for (uint32_t other = 0; other < to; other++) begin += passing(from, other);
+        for (uint64_t i = 0; i < passing(from, to); i++)
+            EXPECT(*got++ == value(from, (uint32_t)(begin + i)), "from %u to %u: element %u", from, to, (unsigned)i);
+    }
+}
+
+/* All parts through one member and back; then parts of any length, some empty, between all. */
+static void story_of_parts(void) {
+    struct cores c;
+    if (!make(&c)) return;
+    install(&c, NULL, 0);
+    pccl_call gathers[PEERS], scatters[PEERS], exchanges[PEERS];
+    uint64_t sent[PEERS][PEERS], expected[PEERS][PEERS];
+    for (uint32_t p = 0; p < PEERS; p++) {
+        for (uint32_t i = 0; i < BIG; i++) input[p][i] = value(p, i);
+        for (uint32_t other = 0; other < PEERS; other++) {
+            sent[p][other] = passing(p, other);
+            expected[p][other] = passing(other, p);
+        }
+        gathers[p] = (pccl_call){.collective = PCCL_GATHER,
+                                 .dtype = PCCL_INT32,
+                                 .count = BIG,
+                                 .root = 2,
+                                 .input = input[p],
+                                 .output = output[p]};
+        scatters[p] = gathers[p];
+        scatters[p].collective = PCCL_SCATTER;
+        scatters[p].input = output[p];
+        scatters[p].output = input[p];
+        exchanges[p] = gathers[p];
+        exchanges[p].collective = PCCL_ALL_TO_ALL;
+        exchanges[p].flags = PCCL_UNEVEN;
+        exchanges[p].input_counts = sent[p];
+        exchanges[p].output_counts = expected[p];
+    }
+    collectively(&c, gathers);
+    for (uint32_t from = 0; from < PEERS; from++) expect_values(output[2] + from * BIG, BIG, from, 1);
+    memset(input, 0, sizeof input);
+    collectively(&c, scatters);
+    for (uint32_t p = 0; p < PEERS; p++) expect_values(input[p], BIG, p, 1);
+    collectively(&c, exchanges);
+    for (uint32_t p = 0; p < PEERS; p++) expect_passed(p);
+    cores_free(&c);
+}
+
 /* Members that call different things get MISMATCH, each of them, whatever was refused; and go on together. */
 static void story_of_a_mismatch(void) {
     struct cores c;
@@ -356,6 +436,8 @@ int main(void) {
     if (!memory_supported()) return 77;
     without_each(story_of_sums, "sums");
     without_each(story_of_moves, "moves");
+    without_each(story_of_folds, "folds");
+    without_each(story_of_parts, "parts");
     without_each(story_of_a_mismatch, "mismatch");
     without_each(story_of_a_state, "state");
     without_each(story_of_engines, "engines over tcp");

@@ -38,8 +38,9 @@ struct program_step program_draw(uint32_t number, bool uneven, uint64_t *random)
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
     step.uneven = in_parts(collective) && (uneven || all_know(collective)) && prng_below(random, 2);
     if (prng_below(random, 2)) return step;
-    pccl_algorithm wish = (pccl_algorithm)prng_below(random, PCCL_ALGORITHM_COUNT);
-    if (wish == PCCL_AUTO || pccl__planner_find(collective, wish)) step.call.algorithm = wish;
+    pccl_algorithm *wish = &step.call.algorithm;
+    do *wish = (pccl_algorithm)prng_below(random, PCCL_ALGORITHM_COUNT);
+    while (*wish != PCCL_AUTO && !pccl__planner_find(collective, *wish));
     return step;
 }
 

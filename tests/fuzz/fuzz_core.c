@@ -54,8 +54,15 @@ static struct pccl__stamp pick_stamp(struct world *w) {
     pccl_call call = {.collective = (pccl_collective)fuzz_pick(&w->input, PCCL_COLLECTIVE_COUNT),
                       .dtype = PCCL_INT32,
                       .count = fuzz_pick(&w->input, 2) ? COUNT : 8};
-    struct pccl__layout layout = {.collective = call.collective, .size = 1 + OTHERS, .count = call.count};
-    struct pccl__stamp stamp = pccl__stamp_pack(&call, &layout, (pccl_algorithm)fuzz_pick(&w->input, 6));
+    uint64_t begins[2 + OTHERS] = {0, call.count, 2 * call.count, 2 * call.count};
+    struct pccl__layout layout = {.collective = call.collective,
+                                  .size = 1 + OTHERS,
+                                  .count = call.count,
+                                  .uneven = pccl__in_parts(call.collective) && fuzz_pick(&w->input, 2),
+                                  .input_begins = begins};
+    struct pccl__stamp stamp =
+        pccl__stamp_pack(&call, &layout, (pccl_algorithm)fuzz_pick(&w->input, PCCL_ALGORITHM_COUNT));
+    if (layout.uneven && pccl__parts_are_private(call.collective)) pccl__stamp_part(&stamp, call.count);
     uint32_t noise = fuzz_byte(&w->input);
     if (noise % 4 == 3) stamp.bytes[noise >> 2 & 15] = (uint8_t)fuzz_byte(&w->input);
     return stamp;
@@ -144,17 +151,23 @@ static void core_starts(struct world *w) {
     struct call *call = pick_call(w);
     if (!call) return;
     int32_t *buffer = call->block + GUARD;
-    uint32_t how = fuzz_byte(&w->input);
+    uint32_t how = fuzz_byte(&w->input), shape = fuzz_byte(&w->input);
+    uint64_t count = how & 128 ? COUNT : 8, counts[1 + OTHERS];
+    for (uint32_t rank = 0; rank <= OTHERS; rank++) counts[rank] = shape >> rank & 1 ? count : 0;
     pccl_call what = {.collective = (pccl_collective)(how % PCCL_COLLECTIVE_COUNT),
                       .dtype = PCCL_INT32,
-                      .count = how & 128 ? COUNT : 8,
+                      .algorithm = (pccl_algorithm)((shape >> 3 & 15) % PCCL_ALGORITHM_COUNT),
+                      .count = count,
                       .tag = how >> 3 & 3,
                       .root = how >> 5 & 1,
                       .flags = how & 64 ? PCCL_NOTIFY | PCCL_DEFERRED : 0,
                       .input = buffer,
                       .output = buffer,
+                      .input_counts = counts,
+                      .output_counts = counts,
                       .timeout_ms = 1000};
     if (what.collective == PCCL_COMMIT || what.collective == PCCL_BARRIER) what.flags = 0;
+    if (shape & 128 && pccl__in_parts(what.collective)) what.flags |= PCCL_UNEVEN;
     if (pccl__core_start(w->core, &what, w->now_ns, &call->op, NULL) == PCCL_OK) return;
     free(call->block);
     *call = (struct call){0};
