@@ -119,7 +119,7 @@ class Communicator(Collectives):
         )
         self._modes = request.Modes.of(deferred=deferred, preserve_input=truth("preserve_input", preserve_input))
         self._flights = Flights()
-        self._connecting = threading.Lock()
+        self._connecting: dict[str, int] = {}  # who does: taken in one step, which Ctrl-C cannot come between
         self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
         self._control: Control | None = None
         self._engine: Engine | None = None
@@ -140,12 +140,13 @@ class Communicator(Collectives):
         if n_attempts is not None:
             options = replace(options, connect_timeout_ms=1000 * whole("n_attempts", n_attempts, 1, 86_400))
         dump.install_from_environment()
-        if not self._connecting.acquire(blocking=False):
+        thread = threading.get_ident()
+        if self._connecting.setdefault("thread", thread) != thread:
             raise InvalidArgument("another thread is connecting this communicator")
         try:
             self._connect(options)
         finally:
-            self._connecting.release()
+            self._connecting.pop("thread", None)
 
     def _connect(self, options: ControlOptions) -> None:
         if self._closed:

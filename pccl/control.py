@@ -248,7 +248,7 @@ class Control:
             threading.Thread(target=self.end, name="pccl-end", daemon=True).start()
             return
         with self._lock:
-            started = self._thread.ident is not None
+            started = not self._thread.prevent()
             if not started:
                 self._ended = "closed"
                 self._loop.close()

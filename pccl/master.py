@@ -108,15 +108,18 @@ class MasterNode:
 
     def destroy(self) -> None:
         """Ends it and frees its port and its journal. Idempotent; blocks for a moment."""
-        if self._owner != os.getpid() or (self._closed and self._thread is None):
+        if self._owner != os.getpid():
             return
         self._closed = True
         self.interrupt()
-        if self._thread is None:
-            self._link.close()
-            self._close_journal()
-        else:
+        if self._thread is not None and not self._thread.prevent():
             self._thread.wait(_STOP_S)
+            return
+        self._link.close()
+        self._close_journal()
+        if self._loop is not None:
+            self._loop.close()
+        self._thread = None
 
     close = destroy
 

@@ -255,9 +255,10 @@ class RouterLink:
         return True
 
     def close(self) -> None:
-        """Closes it, started or not; queued messages get a short time to leave."""
+        """Closes it, started or not; queued messages get a short time to leave. Idempotent."""
         self._strangers.close()
-        self._socket.disable_monitor()
+        if not self._socket.closed:
+            self._socket.disable_monitor()
         if self._pump is not None and self._monitor is not None:
             self._monitor.stop()
             self._socket.setsockopt(zmq.LINGER, _FAREWELL_MS)

@@ -90,6 +90,7 @@ def synchronise(
                     if work is not None:
                         work.end()
                     work = _Work(output.plan, control, engine, state, digest)
+                    work.begin()
         finally:
             if work is not None:
                 work.end()
@@ -109,7 +110,7 @@ def _check_writable(state: SharedState) -> None:
 
 
 class _Work:
-    """What one plan orders, done from construction until `end` by a thread of its own, which stops what it began."""
+    """What one plan orders, done from `begin` until `end` by a thread of its own, which stops what it began."""
 
     def __init__(
         self, plan: StatePlan, control: Voting, engine: Engine, state: SharedState, digest: StateDigest
@@ -124,6 +125,9 @@ class _Work:
         self._complete = False
         self._interrupt = Flag()
         self._thread = Worker("pccl-state", self._run)
+
+    def begin(self) -> None:
+        """Starts the thread. Not part of the construction: whoever is interrupted in that has nothing to end."""
         self._thread.start()
 
     def end(self) -> None:

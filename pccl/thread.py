@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""A background thread whose end can be waited for from any thread, Ctrl-C included.
+"""A background thread that can be started, and its end waited for, from any thread, Ctrl-C included.
 
 The one idea: a signal's exception may leave any function that is written in Python between any two of its steps, also
 those of `threading`. Up to CPython 3.12 an interrupted `Thread.join` takes a thread that still runs for one that has
-ended, and whoever asks next believes it; an interrupted `Event` may stay locked for good, and whoever asks next hangs.
-So what is waited for here is a plain variable; a lock only cuts the sleep short.
+ended, and whoever asks next believes it; an interrupted `Event` may stay locked for good, and whoever asks next hangs,
+be it the new thread of an interrupted `Thread.start`. So what is waited for here is a plain variable, where a lock only
+cuts the sleep short, and what must not be interrupted is done by a thread: signals are the main thread's.
 """
 
 from __future__ import annotations
 
+import _thread
 import math
 import threading
 import time
@@ -25,9 +27,8 @@ class Flag:
 
     def __init__(self) -> None:
         self._up = False
-        self._gate = (
-            threading.Lock()
-        )  # free once the flag is set, but for moments, or a lost moment of a slice's length
+        # Free once the flag is set, but for moments, or a lost moment of a slice's length.
+        self._gate = threading.Lock()
         self._gate.acquire()
 
     def is_set(self) -> bool:
@@ -58,23 +59,54 @@ class Flag:
 
 
 class Worker(threading.Thread):
-    """Runs `work` once, as a daemon. Wait for its end with `wait`, never with `join`."""
+    """Runs `work` once, as a daemon. Wait for its end with `wait`, never with `join`.
+
+    Whoever interrupts `start` cannot know whether there will be a thread. Nobody needs to: `wait` and `prevent` then
+    decide that there will be none, unless it has begun."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._work = work
+        self._obstacle: RuntimeError | None = None
+        self._launched = Flag()
+        self._started_well = False
+        self._decided: dict[str, bool] = {}  # "runs": whoever comes first decides, in one step of the interpreter
         self._over = Flag()
+
+    def start(self) -> None:
+        """Returns once the thread is there. Raises RuntimeError when the system has none left."""
+        _thread.start_new_thread(self._launch, ())
+        self._launched.wait()
+        if self._obstacle is not None:
+            raise self._obstacle
+        self._started_well = True
 
     def run(self) -> None:
         """On the thread."""
         try:
-            self._work()
+            if self._decided.setdefault("runs", True):
+                self._work()
         finally:
             self._over.set()
 
+    def prevent(self) -> bool:
+        """Whether `work` will never be done: `start` was not called, or did not return, and now it is too late."""
+        return not self._started_well and not self._decided.setdefault("runs", False)
+
     def wait(self, timeout_s: float = math.inf) -> bool:
-        """Blocks until it has ended, at most so long: whether it has. Ctrl-C works, and the wait may be repeated."""
+        """Blocks until it has ended, at most so long: whether it has. Ctrl-C works, and the wait may be repeated. What
+        was not started counts as ended, and is so from then on."""
+        if self.prevent():
+            return True
         if not self._over.wait(timeout_s):
             return False
         self.join()  # none of our code runs there any more
         return True
+
+    def _launch(self) -> None:
+        try:
+            super().start()
+        except RuntimeError as obstacle:
+            self._obstacle = obstacle
+        finally:
+            self._launched.set()

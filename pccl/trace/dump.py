@@ -159,8 +159,8 @@ class _Watcher:
         to be made again."""
         signal_pipe(0, -1)
         self._write.close()
-        if self._thread.ident is not None:
-            self._thread.wait()
+        self._thread.wait()
+        self._read.close()
 
     def forked(self) -> None:
         """In a forked child, where the thread does not exist: the handler would write to the parent's pipe."""
