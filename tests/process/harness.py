@@ -130,7 +130,7 @@ def join(address: str, peers: int, **options: Any) -> pccl.Communicator:
 def main() -> None:
     """The peer's process. An exception goes to the test and is the exit code 1."""
     faulthandler.enable()
-    line = Line.over_stdio()
+    line = Line.to_supervisor()
     module, function, *arguments = sys.argv[1:]
     try:
         getattr(importlib.import_module(module), function)(line, *arguments)
