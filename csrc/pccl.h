@@ -305,7 +305,11 @@ enum {
     PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
     PCCL_NOTIFY = 4,        /* a PCCL_EVENT_DONE with `token` follows when it has ended */
     PCCL_HOLD_TAG = 8,      /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
-    PCCL_UNEVEN = 16        /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
+    PCCL_UNEVEN = 16,       /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
+    PCCL_DETERMINISTIC = 32 /* what reduces does so in an order that depends on nothing but ranks and world size: the
+                               same contributions give the same bits, whatever count, algorithm, ring order and root.
+                               An algorithm that cannot is INVALID, a view whose shape is not FULL UNSUPPORTED. All
+                               members set it, or none */
 };
 
 /* What to do. `count` is in elements, as in NCCL:

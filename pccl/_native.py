@@ -394,11 +394,12 @@ class Engine:
         with self._slot():
             lib.pccl_release_tag(self._engine, tag, epoch)
 
-    def explain(self, collective: int, dtype: int, op: int, algorithm: int, count: int) -> str:
-        """Which algorithm would run now for such a call, and why. Raises InvalidArgument."""
+    def explain(self, collective: int, dtype: int, op: int, algorithm: int, flags: int, count: int) -> str:
+        """Which algorithm would run now for such a call, and why. Raises InvalidArgument, Unsupported."""
         text = ffi.new("char[]", lib.PCCL_MESSAGE_BYTES)
         call = ffi.new("pccl_call *")
-        call.collective, call.dtype, call.op, call.algorithm, call.count = collective, dtype, op, algorithm, count
+        call.collective, call.dtype, call.op = collective, dtype, op
+        call.algorithm, call.flags, call.count = algorithm, flags, count
         with self._slot() as slot:
             if lib.pccl_explain(self._engine, call, text, lib.PCCL_MESSAGE_BYTES, slot.error):
                 raise _failure(slot.error)

@@ -44,6 +44,7 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
@@ -51,12 +52,14 @@ class Collectives:
         """Combines `send` of all members element by element into `recv` of each; without `recv`, in place.
 
         Both are numpy arrays or torch CPU tensors, contiguous, of one dtype and count. Blocks until done, at most
-        `timeout` seconds without progress. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
+        `timeout` seconds without progress. `deterministic` replaces what the Communicator was told, here and in all
+        that reduces; all members ask for the same. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
         PeerLost (call again: the next epoch is installed and `send` is intact), CollectiveMismatch, OperationTimeout.
         """
+        modes = self._modes.reducing(deterministic)
         if operand_descriptor is not None or quantization_options is not None:
             descriptors.check(send, operand_descriptor, quantization_options)
-        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
+        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes))
 
     def all_reduce_async(
         self,
@@ -66,14 +69,16 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
     ) -> Handle:
         """As `all_reduce`, but returns at once; the handle's `wait`, or `await` in asyncio, gives the ReduceInfo."""
+        modes = self._modes.reducing(deterministic)
         if operand_descriptor is not None or quantization_options is not None:
             descriptors.check(send, operand_descriptor, quantization_options)
-        return self._launch(request.all_reduce(send, recv, op, tag, algorithm, timeout, self._modes))
+        return self._launch(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes))
 
     def all_reduce_multiple_with_retry(
         self,
@@ -82,6 +87,7 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         max_in_flight: int = 4,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
@@ -92,8 +98,9 @@ class Collectives:
         that were reduced before hold their results then. Ctrl-C ends the wait only: all operations are started and go
         on, as the others count on them, but none is repeated.
         """
+        modes = self._modes.reducing(deterministic)
         whole("max_in_flight", max_in_flight, 1, 2**16)
-        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, self._modes)
+        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, modes)
         return retry.until_done([partial(self._launch, one) for one in requests], max_in_flight)
 
     def reduce_scatter(
@@ -104,11 +111,13 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
         is that of `send`. In place where `recv` is that block of `send`. Otherwise as `all_reduce`."""
-        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._group()))
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, self._group()))
 
     def reduce_scatter_async(
         self,
@@ -118,10 +127,12 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> Handle:
         """As `reduce_scatter`, but returns at once."""
-        return self._launch(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, self._modes, self._group()))
+        modes = self._modes.reducing(deterministic)
+        return self._launch(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, self._group()))
 
     def all_gather(
         self,
@@ -157,12 +168,14 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Combines `send` of all members element by element into `recv` of rank `root`; without `recv`, in place there.
         Elsewhere `recv` is ignored. As all calls with a root, raises PeerLost if the group changes before it begins,
         since ranks mean other peers then. Otherwise as `all_reduce`."""
-        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, self._modes, self._group()))
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, self._group()))
 
     def reduce_async(
         self,
@@ -173,10 +186,12 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> Handle:
         """As `reduce`, but returns at once."""
-        return self._launch(request.reduce(send, recv, root, op, tag, algorithm, timeout, self._modes, self._group()))
+        modes = self._modes.reducing(deterministic)
+        return self._launch(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, self._group()))
 
     def scan(
         self,
@@ -186,11 +201,13 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """`recv` of rank r becomes the combination of `send` of ranks 0 to r (inclusive prefix); without `recv`, in
         place. AVG has no meaning here. Otherwise as `all_reduce`."""
-        return self._run(request.scan(False, send, recv, op, tag, algorithm, timeout, self._modes))
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.scan(False, send, recv, op, tag, algorithm, timeout, modes))
 
     def scan_async(
         self,
@@ -200,10 +217,12 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> Handle:
         """As `scan`, but returns at once."""
-        return self._launch(request.scan(False, send, recv, op, tag, algorithm, timeout, self._modes))
+        modes = self._modes.reducing(deterministic)
+        return self._launch(request.scan(False, send, recv, op, tag, algorithm, timeout, modes))
 
     def exscan(
         self,
@@ -213,10 +232,12 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `scan`, but without the own contribution: ranks 0 to r-1. Rank 0 keeps what is in `recv`."""
-        return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, self._modes))
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, modes))
 
     def exscan_async(
         self,
@@ -226,10 +247,12 @@ class Collectives:
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> Handle:
         """As `exscan`, but returns at once."""
-        return self._launch(request.scan(True, send, recv, op, tag, algorithm, timeout, self._modes))
+        modes = self._modes.reducing(deterministic)
+        return self._launch(request.scan(True, send, recv, op, tag, algorithm, timeout, modes))
 
     def gather(
         self,
@@ -352,10 +375,12 @@ class Collectives:
         *,
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `reduce_scatter` with parts of `send_counts[r]` elements, one behind the other in `send`. All members pass
         the same counts, else CollectiveMismatch."""
+        modes = self._modes.reducing(deterministic)
         return self._run(
             request.uneven(
                 Collective.REDUCE_SCATTER,
@@ -367,7 +392,7 @@ class Collectives:
                 op,
                 tag,
                 timeout,
-                self._modes,
+                modes,
                 self._group(),
             )
         )
@@ -380,9 +405,11 @@ class Collectives:
         *,
         op: ReduceOp = ReduceOp.SUM,
         tag: int = 0,
+        deterministic: bool | None = None,
         timeout: float | None = None,
     ) -> Handle:
         """As `reduce_scatter_v`, but returns at once."""
+        modes = self._modes.reducing(deterministic)
         return self._launch(
             request.uneven(
                 Collective.REDUCE_SCATTER,
@@ -394,7 +421,7 @@ class Collectives:
                 op,
                 tag,
                 timeout,
-                self._modes,
+                modes,
                 self._group(),
             )
         )

@@ -49,7 +49,11 @@ class Communicator(Collectives):
 
     `commit="each"`: every operation succeeds or fails alike on all survivors before it returns. "deferred": operations
     return when this peer is done, and `commit()` settles all since the last one at once. `preserve_input=False` lets an
-    in-place operation that fails destroy its input, for speed. Peers of one host share memory where the system lets
+    in-place operation that fails destroy its input, for speed. With `deterministic=True` everything that reduces does
+    so in an order that depends on ranks and world size alone: the same contributions give the same bits, whatever
+    count, algorithm, root and ring order. That costs large arrays some speed, needs a link between any two members
+    (else Unsupported), and knows fewer algorithms. Without it members agree as well, but a run that is repeated may
+    round differently. Peers of one host share memory where the system lets
     them; `shm="off"` makes them use TCP like all others.
 
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers (at
@@ -77,6 +81,7 @@ class Communicator(Collectives):
         interface: str | None = None,
         commit: Literal["each", "deferred"] = "each",
         preserve_input: bool = True,
+        deterministic: bool = False,
         min_world_size: int = 2,
         checksum: Literal["auto", "always", "never"] = "auto",
         shm: Literal["auto", "off"] = "auto",
@@ -117,7 +122,11 @@ class Communicator(Collectives):
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
             trace_folder=dump.chosen_folder(trace_dir),
         )
-        self._modes = request.Modes.of(deferred=deferred, preserve_input=truth("preserve_input", preserve_input))
+        self._modes = request.Modes.of(
+            deferred=deferred,
+            preserve_input=truth("preserve_input", preserve_input),
+            deterministic=truth("deterministic", deterministic),
+        )
         self._flights = Flights()
         self._connecting: dict[str, int] = {}  # who does: taken in one step, which Ctrl-C cannot come between
         self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
@@ -284,9 +293,11 @@ class Communicator(Collectives):
         *,
         op: ReduceOp = ReduceOp.SUM,
         algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
     ) -> str:
-        """Which algorithm would run now for such a call, and why: "ring: ..."."""
-        return self._ready().explain(*request.question(collective, send, op, algorithm))
+        """Which algorithm would run now for such a call, and why: "ring: ...". Raises what the call would."""
+        asked = request.question(collective, send, op, algorithm, deterministic, self._modes)
+        return self._ready().explain(*asked)
 
     # ------------------------------------------------------------ joint calls
     #

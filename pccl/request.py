@@ -29,6 +29,13 @@ SECONDS_MAX = 4_000_000
 TAG_MAX = 2**64 - 1
 
 _ALL_REDUCE = int(Collective.ALL_REDUCE)
+_REDUCING = (
+    Collective.ALL_REDUCE,
+    Collective.REDUCE_SCATTER,
+    Collective.REDUCE,
+    Collective.SCAN,
+    Collective.EXSCAN,
+)
 
 
 class Request(NamedTuple):
@@ -64,12 +71,21 @@ class Modes(NamedTuple):
 
     in_place: int
     out_of_place: int
+    deterministic: bool = False
+    """What reduces is to do so in a fixed order, unless a call says otherwise; not in the flags yet."""
 
     @classmethod
-    def of(cls, *, deferred: bool, preserve_input: bool) -> Modes:
+    def of(cls, *, deferred: bool, preserve_input: bool, deterministic: bool = False) -> Modes:
         """DEFERRED for all; DISCARD_INPUT where input and output are one."""
         flags = constants.PCCL_DEFERRED if deferred else 0
-        return cls(flags | (0 if preserve_input else constants.PCCL_DISCARD_INPUT), flags)
+        return cls(flags | (0 if preserve_input else constants.PCCL_DISCARD_INPUT), flags, deterministic)
+
+    def reducing(self, deterministic: bool | None) -> Modes:
+        """For what reduces; None: as the communicator was told. Raises InvalidArgument."""
+        if not (self.deterministic if deterministic is None else truth("deterministic", deterministic)):
+            return self
+        flag = constants.PCCL_DETERMINISTIC
+        return Modes(self.in_place | flag, self.out_of_place | flag, deterministic=True)
 
 
 def all_reduce(send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes) -> Request:
@@ -276,11 +292,16 @@ def barrier(tag: int, timeout: float | None, modes: Modes) -> Request:
     return _request(Collective.BARRIER, _NOTHING, _NOTHING, 0, 0, 0, 0, modes.out_of_place, tag, 0, timeout)
 
 
-def question(collective: int, send: Any, op: int, algorithm: int) -> tuple[int, int, int, int, int]:
+def question(
+    collective: int, send: Any, op: int, algorithm: int, deterministic: bool | None, modes: Modes
+) -> tuple[int, int, int, int, int, int]:
     """For `Engine.explain`: what would run for such a call."""
     dtype, elements = (0, 0) if send is None else arrays.borrow(send, False, "send")[1:3]
     kind = named("collective", collective, Collective)
-    return kind, dtype, named("op", op, ReduceOp), named("algorithm", algorithm, Algorithm), elements
+    if deterministic is not None or kind in _REDUCING:
+        modes = modes.reducing(deterministic)
+    flags = modes.out_of_place
+    return kind, dtype, named("op", op, ReduceOp), named("algorithm", algorithm, Algorithm), flags, elements
 
 
 def commit(timeout: float | None) -> Request:

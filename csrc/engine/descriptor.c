@@ -9,7 +9,7 @@
 /* What is where in a stamp: collective u8, dtype u8, op u8, algorithm u8, then these. */
 enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20 };
 /* Of uneven parts that all members know, COUNT is the sum and ROOT a digest of their lengths. */
-enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4 };
+enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4, FLAG_DETERMINISTIC = 8 };
 
 static uint32_t digest_of(const uint64_t *begins, uint32_t size) {
     uint8_t digest[16];
@@ -30,6 +30,7 @@ struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__la
     put_u64(b + COUNT, has_data ? call->count : 0);
     put_u32(b + SIZE, layout->size);
     uint32_t flags = call->flags & PCCL_DEFERRED ? FLAG_DEFERRED : 0;
+    if (call->flags & PCCL_DETERMINISTIC) flags |= FLAG_DETERMINISTIC;
     if (layout->uneven) {
         const uint64_t *begins = layout->input_begins ? layout->input_begins : layout->output_begins;
         put_u64(b + COUNT, private ? 0 : begins[layout->size]);
@@ -65,9 +66,11 @@ void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTO
     }
     char detail[64];
     detail_of(stamp, detail, sizeof detail);
-    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s, algorithm=%s%s)", pccl_collective_name((pccl_collective)b[0]),
-             pccl_dtype_name((pccl_dtype)b[1]), (unsigned long long)get_u64(b + COUNT), detail,
-             pccl_algorithm_name((pccl_algorithm)b[3]), get_u32(b + FLAGS) & FLAG_DEFERRED ? ", commit=deferred" : "");
+    uint32_t flags = get_u32(b + FLAGS);
+    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s, algorithm=%s%s%s)",
+             pccl_collective_name((pccl_collective)b[0]), pccl_dtype_name((pccl_dtype)b[1]),
+             (unsigned long long)get_u64(b + COUNT), detail, pccl_algorithm_name((pccl_algorithm)b[3]),
+             flags & FLAG_DETERMINISTIC ? ", deterministic" : "", flags & FLAG_DEFERRED ? ", commit=deferred" : "");
 }
 
 uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp) {

@@ -25,7 +25,7 @@ struct cached {
     struct list link;
     pccl_collective collective;
     pccl_algorithm algorithm;
-    uint32_t root;
+    uint32_t position, root;
     struct pccl__schedule *schedule;
 };
 
@@ -35,14 +35,16 @@ static pccl_status schedule_for(struct pccl__core *core, pccl_collective collect
     pccl_algorithm algorithm = planner ? planner->algorithm : PCCL_AUTO;
     for (struct list *node = core->schedules.next; node != &core->schedules; node = node->next) {
         struct cached *cached = LIST_ENTRY(node, struct cached, link);
-        if (cached->collective == collective && cached->algorithm == algorithm && cached->root == root_position) {
+        if (cached->collective == collective && cached->algorithm == algorithm && cached->position == position &&
+            cached->root == root_position) {
             *schedule = cached->schedule;
             return PCCL_OK;
         }
     }
     struct cached *cached = malloc(sizeof *cached);
     if (!cached) return PCCL_NO_MEMORY;
-    *cached = (struct cached){.collective = collective, .algorithm = algorithm, .root = root_position};
+    *cached =
+        (struct cached){.collective = collective, .algorithm = algorithm, .position = position, .root = root_position};
     pccl_status status = pccl__schedule_new(planner, position, &core->group.shape, root_position, &cached->schedule);
     if (status != PCCL_OK) {
         free(cached);
@@ -73,7 +75,8 @@ pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
 /* ---------------------------------------------------------------- choice */
 
 /* What a planner must be able to do. */
-static uint8_t needed(const struct pccl__layout *layout) {
+static uint8_t needed(const pccl_call *call, const struct pccl__layout *layout) {
+    if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
     return layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
 }
 
@@ -82,12 +85,12 @@ static uint8_t needed(const struct pccl__layout *layout) {
 static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call,
                                           const struct pccl__layout *layout, char *why, size_t bytes) {
     const struct pccl__planner *wanted = pccl__planner_find(call->collective, call->algorithm);
-    if (wanted && pccl__planner_fits(wanted, &core->group.shape, needed(layout))) {
+    if (wanted && pccl__planner_fits(wanted, &core->group.shape, needed(call, layout))) {
         if (why) snprintf(why, bytes, "forced by the caller");
         return wanted;
     }
     uint64_t total = pccl__layout_total(layout) * pccl_dtype_bytes(call->dtype);
-    return pccl__planner_choose(call->collective, &core->group.shape, total, needed(layout),
+    return pccl__planner_choose(call->collective, &core->group.shape, total, needed(call, layout),
                                 core->group.one_host ? here : apart, why, bytes);
 }
 
@@ -97,7 +100,10 @@ static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank)
     return position;
 }
 
-static const char *const NO_WAY = "no way for uneven parts around the links that are down: even parts have one";
+static const char *no_way(const pccl_call *call) {
+    if (call->flags & PCCL_DETERMINISTIC) return "no deterministic way around the links that are down: others have one";
+    return "no way for uneven parts around the links that are down: even parts have one";
+}
 
 static pccl_status explain_choice(const struct pccl__core *core, const pccl_call *call,
                                   const struct pccl__layout *layout, char *text, size_t text_bytes, pccl_error *error) {
@@ -111,7 +117,7 @@ static pccl_status explain_choice(const struct pccl__core *core, const pccl_call
     }
     char why[160];
     const struct pccl__planner *planner = choose(core, call, layout, why, sizeof why);
-    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", NO_WAY);
+    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", no_way(call));
     snprintf(text, text_bytes, "%s: %s%s", pccl_algorithm_name(planner->algorithm), why, links);
     return PCCL_OK;
 }
@@ -197,7 +203,7 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
         planner = choose(core, &op->call, &op->layout, NULL, 0);
         if (!planner) return PCCL_UNSUPPORTED;
     }
-    bool by_rank = planner && planner->traits & PCCL__BY_RANK;
+    bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);
     op->algorithm = planner ? planner->algorithm : core->barrier->algorithm;
     op->layout.to_each = planner && planner->traits & PCCL__TO_EACH;
     op->layout.ring = by_rank ? NULL : group->ring;
@@ -213,7 +219,7 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
 
 static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, pccl_status status) {
     if (status == PCCL_UNSUPPORTED)
-        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), NO_WAY);
+        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way(&op->call));
     else if (status == PCCL_INVALID)
         pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
     else

@@ -61,6 +61,9 @@ static double halving_volume(shape_ref shape) {
     return 2.0 * (power - 1) / power + (is_power(shape->size) ? 0.0 : 1.0);
 }
 
+static double scatter_volume(shape_ref shape) { return is_power(shape->size) ? ring_volume(shape) : 1.0; }
+static double scatter_transfers(shape_ref shape) { return scatter_volume(shape) * shape->size; }
+
 static double halving_transfers(shape_ref shape) {
     double power = 1u << floor_log2(shape->size);
     return 2.0 * (power - 1) + (is_power(shape->size) ? 0.0 : power);
@@ -117,16 +120,18 @@ static double tree_exchange_volume(shape_ref shape) {
 static const struct pccl__planner planners[] = {
     {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, ring_all_reduce_rounds,
      ring_all_reduce_volume, ring_all_reduce_rounds},
-    {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, 0, halving_rounds, halving_volume,
-     halving_transfers},
+    {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, halving_rounds,
+     halving_volume, halving_transfers},
     {PCCL_ALL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
      hierarchical_rounds, hierarchical_volume, hierarchical_transfers},
     {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, two_rounds, star_volume, star_volume},
-    {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, 0, doubling_rounds,
-     doubling_volume, doubling_volume},
+    {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
+     doubling_rounds, doubling_volume, doubling_volume},
     {PCCL_ALL_REDUCE, PCCL_TREE, pccl__plan_tree_all_reduce, PCCL_SHAPE_TREE, 0, tree_rounds, tree_volume, NULL},
     {PCCL_REDUCE_SCATTER, PCCL_RING, pccl__plan_ring_reduce_scatter, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume,
      ring_rounds},
+    {PCCL_REDUCE_SCATTER, PCCL_HALVING, pccl__plan_halving_reduce_scatter, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
+     doubling_rounds, scatter_volume, scatter_transfers},
     {PCCL_REDUCE_SCATTER, PCCL_TREE, pccl__plan_tree_reduce_scatter, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume,
      NULL},
     {PCCL_ALL_GATHER, PCCL_RING, pccl__plan_ring_all_gather, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
@@ -141,8 +146,8 @@ static const struct pccl__planner planners[] = {
     {PCCL_BROADCAST, PCCL_STAR, pccl__plan_star_broadcast, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
     {PCCL_BROADCAST, PCCL_TREE, pccl__plan_tree_broadcast, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
     {PCCL_REDUCE, PCCL_CHAIN, pccl__plan_chain_reduce, PCCL_SHAPE_RING, 0, ring_rounds, chain_volume, chain_volume},
-    {PCCL_REDUCE, PCCL_BINOMIAL, pccl__plan_binomial_reduce, PCCL_SHAPE_FULL, 0, binomial_rounds, binomial_rounds,
-     binomial_rounds},
+    {PCCL_REDUCE, PCCL_BINOMIAL, pccl__plan_binomial_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, binomial_rounds,
+     binomial_rounds, binomial_rounds},
     {PCCL_REDUCE, PCCL_STAR, pccl__plan_star_reduce, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
     {PCCL_REDUCE, PCCL_TREE, pccl__plan_tree_reduce, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
     {PCCL_GATHER, PCCL_STAR, pccl__plan_star_gather, PCCL_SHAPE_FULL, PCCL__DIRECT, one_round, ring_volume,
@@ -161,14 +166,14 @@ static const struct pccl__planner planners[] = {
      line_exchange_transfers},
     {PCCL_ALL_TO_ALL, PCCL_TREE, pccl__plan_tree_all_to_all, PCCL_SHAPE_TREE, 0, tree_diameter, tree_exchange_volume,
      NULL},
-    {PCCL_SCAN, PCCL_CHAIN, pccl__plan_chain_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, ring_rounds, chain_volume,
-     chain_volume},
+    {PCCL_SCAN, PCCL_CHAIN, pccl__plan_chain_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER, ring_rounds,
+     chain_volume, chain_volume},
     {PCCL_SCAN, PCCL_DOUBLING, pccl__plan_doubling_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, binomial_rounds,
      binomial_rounds, binomial_rounds},
     {PCCL_SCAN, PCCL_LINE, pccl__plan_line_scan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume, ring_rounds},
     {PCCL_SCAN, PCCL_TREE, pccl__plan_tree_scan, PCCL_SHAPE_TREE, PCCL__TO_EACH, tree_diameter, star_volume, NULL},
-    {PCCL_EXSCAN, PCCL_CHAIN, pccl__plan_chain_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, ring_rounds, chain_exscan_volume,
-     chain_exscan_volume},
+    {PCCL_EXSCAN, PCCL_CHAIN, pccl__plan_chain_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER, ring_rounds,
+     chain_exscan_volume, chain_exscan_volume},
     {PCCL_EXSCAN, PCCL_DOUBLING, pccl__plan_doubling_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, exscan_rounds,
      exscan_rounds, exscan_rounds},
     {PCCL_EXSCAN, PCCL_LINE, pccl__plan_line_exscan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume,

@@ -15,5 +15,9 @@ static inline uint32_t fold_power(uint32_t size) { return 1u << (31 - (uint32_t)
 static inline uint32_t fold_position(uint32_t number, uint32_t folded) {
     return number < folded ? 2 * number + 1 : number + folded;
 }
+/* The number of this position, or of its pair. */
+static inline uint32_t fold_number(uint32_t position, uint32_t folded) {
+    return position < 2 * folded ? position / 2 : position - folded;
+}
 
 #endif

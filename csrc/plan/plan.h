@@ -75,6 +75,9 @@ enum pccl__trait {
     PCCL__TO_EACH = 4,
     /* It works inside hosts first, then between them, where the shape knows hosts. */
     PCCL__BY_HOST = 8,
+    /* All planners of a collective that have it compute one and the same expression of positions, which depends on
+     * nothing but `size`; those of all_reduce, reduce and reduce_scatter the same for all three. */
+    PCCL__FIXED_ORDER = 16,
 };
 
 struct pccl__planner {
@@ -131,7 +134,7 @@ pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
 pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;
 pccl__plan_build pccl__plan_tree_broadcast, pccl__plan_tree_barrier;
-pccl__plan_build pccl__plan_halving_all_reduce;
+pccl__plan_build pccl__plan_halving_all_reduce, pccl__plan_halving_reduce_scatter;
 pccl__plan_build pccl__plan_hierarchical_all_reduce;
 pccl__plan_build pccl__plan_star_all_reduce, pccl__plan_star_reduce, pccl__plan_star_broadcast;
 pccl__plan_build pccl__plan_star_gather, pccl__plan_star_scatter;

@@ -123,6 +123,25 @@ static void by_host(void) {
     }
 }
 
+/* Who needs a fixed order gets one of those that have it, or nothing where links are missing. */
+static void fixed_order(void) {
+    const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
+    static const pccl_collective reducing[] = {PCCL_ALL_REDUCE, PCCL_REDUCE, PCCL_REDUCE_SCATTER, PCCL_SCAN,
+                                               PCCL_EXSCAN};
+    for (uint32_t size = 1; size <= SIZES; size++) {
+        for (uint32_t bit = 0; bit <= 44; bit += 4) {
+            for (size_t i = 0; i < sizeof reducing / sizeof *reducing; i++) {
+                struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = size};
+                const struct pccl__planner *planner =
+                    pccl__planner_choose(reducing[i], &shape, UINT64_C(1) << bit, PCCL__FIXED_ORDER, link, NULL, 0);
+                EXPECT(planner && planner->traits & PCCL__FIXED_ORDER);
+                shape.kind = PCCL_SHAPE_RING;
+                EXPECT(!pccl__planner_choose(reducing[i], &shape, 1, PCCL__FIXED_ORDER, link, NULL, 0));
+            }
+        }
+    }
+}
+
 static void says_why(void) {
     const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
     char why[200];
@@ -152,6 +171,7 @@ int main(void) {
         if (i != PCCL_BARRIER && i != PCCL_COMMIT) expect_no_way_back((pccl_collective)i);
     forced_and_unknown();
     by_host();
+    fixed_order();
     says_why();
     keeps_to_the_shape();
     names();

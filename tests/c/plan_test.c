@@ -226,6 +226,54 @@ static void expect_whole_expression(uint32_t node, uint32_t first) {
     for (uint32_t i = 0; i < count; i++) EXPECT(order[i] == (first + i) % machine.size, "not in ring order");
 }
 
+/* The expression that all with PCCL__FIXED_ORDER compute at this size: operators as 0, in front of their operands. */
+static struct { uint32_t size, count, symbols[2 * SIZES]; } fixed;
+
+static void write_symbols(uint32_t node, uint32_t *symbols, uint32_t *count) {
+    EXPECT(*count < 2 * SIZES);
+    symbols[(*count)++] = nodes[node].left ? 0 : node;
+    if (!nodes[node].left) return;
+    write_symbols(nodes[node].left, symbols, count);
+    write_symbols(nodes[node].right, symbols, count);
+}
+
+static void expect_fixed_order(uint32_t node) {
+    if (!(machine.planner->traits & PCCL__FIXED_ORDER)) return;
+    uint32_t symbols[2 * SIZES], count = 0;
+    write_symbols(node, symbols, &count);
+    if (fixed.size != machine.size) {
+        fixed.size = machine.size;
+        fixed.count = count;
+        memcpy(fixed.symbols, symbols, count * sizeof *symbols);
+    }
+    EXPECT(count == fixed.count && memcmp(symbols, fixed.symbols, count * sizeof *symbols) == 0,
+           "%s by %s among %u: another order", pccl_collective_name(machine.planner->collective),
+           pccl_algorithm_name(machine.planner->algorithm), machine.size);
+}
+
+/* The position at which the expression of a chunk begins. */
+static uint32_t first_of_sum(uint32_t chunk) {
+    const struct pccl__shape *shape = machine.shape;
+    uint32_t hosts = pccl__shape_hosts(shape);
+    switch (machine.planner->algorithm) {
+    case PCCL_RING:
+        return (chunk + 1) % machine.size;
+    case PCCL_HIERARCHICAL:
+        return pccl__shape_host_begin(shape, (chunk % hosts + 1) % hosts);
+    case PCCL_CHAIN:
+        return (machine.root + 1) % machine.size;
+    case PCCL_STAR:
+        return machine.root;
+    default:
+        return 0;
+    }
+}
+
+static void expect_sum(uint32_t node, uint32_t chunk) {
+    expect_whole_expression(node, first_of_sum(chunk));
+    expect_fixed_order(node);
+}
+
 /* Those of some ranks, each once; on the chain and by doubling in rank order. */
 static void expect_prefix(uint32_t node, uint32_t ranks) {
     if (ranks == 0) return;
@@ -239,10 +287,10 @@ static void expect_prefix(uint32_t node, uint32_t ranks) {
 /* What must be at position `p` in a collective whose results differ. */
 static void expect_own_result(uint32_t p) {
     const uint32_t *values = machine.values[p];
-    bool to_each = machine.planner->traits & PCCL__TO_EACH, chain = machine.planner->algorithm == PCCL_CHAIN;
+    bool to_each = machine.planner->traits & PCCL__TO_EACH;
     switch (machine.planner->collective) {
     case PCCL_REDUCE:
-        if (p == machine.root) expect_whole_expression(values[0], (machine.root + chain) % machine.size);
+        if (p == machine.root) expect_sum(values[0], 0);
         break;
     case PCCL_GATHER:
         for (uint32_t c = 0; c < machine.size && p == machine.root; c++) EXPECT(values[c] == 1 + c);
@@ -264,20 +312,6 @@ static void expect_own_result(uint32_t p) {
     }
 }
 
-/* Of a chunk that all reduce: the position at which its expression begins. */
-static uint32_t first_of_sum(uint32_t chunk) {
-    const struct pccl__shape *shape = machine.shape;
-    uint32_t hosts = pccl__shape_hosts(shape);
-    switch (machine.planner->algorithm) {
-    case PCCL_RING:
-        return (chunk + 1) % machine.size;
-    case PCCL_HIERARCHICAL:
-        return pccl__shape_host_begin(shape, (chunk % hosts + 1) % hosts);
-    default:
-        return 0;
-    }
-}
-
 static bool same_for_all(pccl_collective collective) { return collective <= PCCL_COMMIT; }
 
 static void expect_result(void) {
@@ -291,10 +325,10 @@ static void expect_result(void) {
             switch (machine.planner->collective) {
             case PCCL_ALL_REDUCE:
                 EXPECT(value == machine.values[0][c], "positions 0 and %u computed different expressions", p);
-                expect_whole_expression(value, first_of_sum(c));
+                expect_sum(value, c);
                 break;
             case PCCL_REDUCE_SCATTER:
-                if (c == p) expect_whole_expression(value, (c + 1) % machine.size);
+                if (c == p) expect_sum(value, c);
                 break;
             case PCCL_ALL_GATHER:
                 EXPECT(value == 1 + c);
@@ -387,7 +421,8 @@ static void expect_counts(struct counts *worst) {
     if (most.sends > worst->sends) worst->sends = most.sends;
     if (most.sent > worst->sent) worst->sent = most.sent;
     if (most.last_round > worst->last_round) worst->last_round = most.last_round;
-    bool varies = planner->links != PCCL_SHAPE_FULL && rooted(planner->collective);
+    bool varies =
+        rooted(planner->collective) && (planner->links != PCCL_SHAPE_FULL || planner->traits & PCCL__FIXED_ORDER);
     if (varies && machine.root + 1 < machine.size) return; /* the last root is tried last */
     EXPECT(rounds == worst->last_round, "%u rounds, not %g", worst->last_round, rounds);
     if (planner->transfers) EXPECT(worst->sends == planner->transfers(machine.shape), "%u transfers", worst->sends);

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "base/prng.h"
+#include "engine/layout.h"
 #include "plan/plan.h"
 
 /* ---------------------------------------------------------------- drawing */
@@ -24,7 +25,7 @@ static bool all_know(pccl_collective collective) {
     return collective == PCCL_REDUCE_SCATTER || collective == PCCL_ALL_GATHER;
 }
 
-struct program_step program_draw(uint32_t number, bool uneven, uint64_t *random) {
+struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random) {
     static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64};
     static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX};
     static const uint32_t bounds[] = {3, 100, 5000, PROGRAM_COUNT_MAX};
@@ -36,11 +37,14 @@ struct program_step program_draw(uint32_t number, bool uneven, uint64_t *random)
                             .op = ops[prng_below(random, 3)],
                             .count = prng_below(random, bounds[prng_below(random, 4)])};
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
-    step.uneven = in_parts(collective) && (uneven || all_know(collective)) && prng_below(random, 2);
+    step.uneven = in_parts(collective) && (all_links || all_know(collective)) && prng_below(random, 2);
+    if (all_links && pccl__reduces(collective) && prng_below(random, 3) == 0) step.call.flags = PCCL_DETERMINISTIC;
     if (prng_below(random, 2)) return step;
     pccl_algorithm *wish = &step.call.algorithm;
     do *wish = (pccl_algorithm)prng_below(random, PCCL_ALGORITHM_COUNT);
     while (*wish != PCCL_AUTO && !pccl__planner_find(collective, *wish));
+    const struct pccl__planner *planner = pccl__planner_find(collective, *wish);
+    if (planner && !(planner->traits & PCCL__FIXED_ORDER)) step.call.flags = 0;
     return step;
 }
 

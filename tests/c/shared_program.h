@@ -19,8 +19,8 @@ struct program_step {
     bool in_place, uneven, root_is_last;
 };
 
-/* `uneven`: also uneven parts that only two members know, which need a view of all links. */
-struct program_step program_draw(uint32_t number, bool uneven, uint64_t *random);
+/* `all_links`: also what needs a view of all links: uneven parts that only two members know, and a fixed order. */
+struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random);
 
 /* Who takes part, by rank: the numbers of peers. */
 struct program_group {

@@ -5,6 +5,7 @@ asynchronous, and what is refused or told to all when members disagree."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import pccl
-from pccl import Collective, ReduceOp
+from pccl import Algorithm, Collective, ReduceOp
 from tests.process.local import Local
 
 pytestmark = pytest.mark.process
@@ -172,6 +173,27 @@ ALL = (
     with_handles,
     with_explanations,
 )
+
+
+def test_members_of_two_hosts_reduce_within_each_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three members on one host and two on another, as far as they know."""
+    spread = itertools.cycle((1, 2))
+    monkeypatch.setattr("pccl.system.host_id", lambda: next(spread))
+
+    def reduce(comm: pccl.Communicator) -> None:
+        size, rank = comm.world_size, comm.rank
+        for count in (1, 2, 7, 200_000):
+            x = own(rank, count, "int32")
+            info = comm.all_reduce(x, algorithm=Algorithm.HIERARCHICAL)
+            assert info.algorithm == Algorithm.HIERARCHICAL
+            assert np.array_equal(x, sum(own(r, count, "int32") for r in range(size)))
+        out = np.empty_like(x)
+        assert comm.all_reduce(x, out).algorithm == Algorithm.HIERARCHICAL
+        assert np.array_equal(out, size * x)
+        assert comm.explain_call(Collective.ALL_REDUCE, x).startswith("hierarchical: ")
+
+    with Local(5) as local:
+        local.all(reduce)
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.__name__)

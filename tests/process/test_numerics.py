@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -72,3 +72,58 @@ def test_all_members_hold_the_same_bits(size: int, counts: Sequence[int]) -> Non
             results = local.all(partial(reduce, batch))
             assert len(results[0]) == 2 * len(FLOATS) * len(batch)
             assert all(it == results[0] for it in results)
+
+
+def found(orders: Sequence[Sequence[float]], counts: Sequence[int], comm: pccl.Communicator) -> Iterator[list[float]]:
+    """What each deterministic way to add up gives for each count, from the same terms; of reduce_scatter all parts."""
+    size, rank = comm.world_size, comm.rank
+    terms = np.resize([order[rank % 4] for order in orders], max(counts)).astype("float32")
+    for count in counts:
+        for algorithm in (pccl.Algorithm.AUTO, pccl.Algorithm.DOUBLING, pccl.Algorithm.HALVING):
+            x = terms[:count].copy()
+            comm.all_reduce(x, algorithm=algorithm)
+            yield x.tolist()
+        for root in range(size):
+            x = terms[:count].copy()
+            comm.reduce(x, root=root)
+            comm.broadcast(x, root)
+            yield x.tolist()
+        lengths = [len(part) for part in np.array_split(terms[:count], size)]
+        part, whole = np.empty(lengths[rank], "float32"), np.empty(count, "float32")
+        comm.reduce_scatter_v(terms[:count], lengths, part)
+        comm.all_gather_v(part, whole, lengths)
+        yield whole.tolist()
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_deterministic_sums_have_the_same_bits_whatever_is_chosen(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terms that cancel, in all orders over the members, so that each way to add them up gives other bits: with
+    `deterministic` there is one way for all sizes, algorithms, roots and rings (which follow the hosts)."""
+    orders = list(itertools.permutations([1e8, 1.0, -1e8, 3.25]))
+    counts = (1, 2, 7, 64, 1000, 70_000)
+    results: list[list[float]] = []
+    for hosts in (1, 2, size):
+        with monkeypatch.context() as patch:
+            spread = itertools.cycle(range(1, hosts + 1))
+            patch.setattr("pccl.system.host_id", lambda spread=spread: next(spread))
+            with Local(size, deterministic=True) as local:
+                for each in local.all(lambda comm: list(found(orders, counts, comm))):
+                    results += each
+    longest = max(results, key=len)
+    assert len(results) == 3 * size * len(counts) * (3 + size + 1)
+    assert all(it == longest[: len(it)] for it in results)
+
+
+def test_what_cannot_be_deterministic_is_refused() -> None:
+    def refuse(comm: pccl.Communicator) -> None:
+        x = np.ones(3, "float32")
+        with pytest.raises(pccl.InvalidArgument, match="all_reduce by ring is not deterministic"):
+            comm.all_reduce(x, algorithm=pccl.Algorithm.RING, deterministic=True)
+        with pytest.raises(pccl.CollectiveMismatch, match=r"deterministic\)"):
+            comm.all_reduce(x, algorithm=pccl.Algorithm.DOUBLING, deterministic=comm.rank == 0)
+        comm.all_reduce(x, deterministic=True)
+        assert x.tolist() == [3.0] * 3
+        assert comm.explain_call(pccl.Collective.ALL_REDUCE, x, deterministic=True).startswith(("doubling", "halving"))
+
+    with Local(3) as local:
+        local.all(refuse)

@@ -25,13 +25,30 @@ from pccl import (
 from pccl._native import NULL, constants
 
 MODES = request.Modes.of(deferred=False, preserve_input=False)
+PREFIXES = (Collective.SCAN, Collective.EXSCAN)
 GROUP = request.Members(epoch=9, size=3, rank=0)
 
 
 def test_modes_become_flags() -> None:
-    assert request.Modes.of(deferred=False, preserve_input=True) == (0, 0)
-    assert request.Modes.of(deferred=True, preserve_input=True) == (constants.PCCL_DEFERRED,) * 2
-    assert MODES == (constants.PCCL_DISCARD_INPUT, 0)
+    assert request.Modes.of(deferred=False, preserve_input=True) == (0, 0, False)
+    deferred = constants.PCCL_DEFERRED
+    assert request.Modes.of(deferred=True, preserve_input=True) == (deferred, deferred, False)
+    assert MODES == (constants.PCCL_DISCARD_INPUT, 0, False)
+
+
+def test_only_what_reduces_is_deterministic() -> None:
+    fixed, other = constants.PCCL_DETERMINISTIC, constants.PCCL_DISCARD_INPUT
+    always = request.Modes.of(deferred=False, preserve_input=False, deterministic=True)
+    assert (always.in_place, always.out_of_place) == (other, 0)
+    for modes in (always.reducing(None), MODES.reducing(True)):
+        assert (modes.in_place, modes.out_of_place) == (other | fixed, fixed)
+    assert MODES.reducing(None) == MODES.reducing(False) == MODES
+    assert always.reducing(False) == always
+    with pytest.raises(InvalidArgument, match="deterministic is True or False"):
+        MODES.reducing(1)  # type: ignore[arg-type]
+    for kind in Collective:
+        reduces = kind in (*PREFIXES, Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)
+        assert request.question(kind, None, 0, 0, None, always)[4] == (fixed if reduces else 0)
 
 
 def test_all_reduce_in_place_and_out_of_place() -> None:
