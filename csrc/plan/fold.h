@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* m. `size` is not 0. */
-static inline uint32_t fold_power(uint32_t size) { return 1u << (31 - (uint32_t)__builtin_clz(size)); }
+/* m; of size 0, which pccl__plan_begin will refuse, 1. */
+static inline uint32_t fold_power(uint32_t size) { return 1u << (31 - (uint32_t)__builtin_clz(size | 1)); }
 
 /* The position of the one with this number; `folded` is r. */
 static inline uint32_t fold_position(uint32_t number, uint32_t folded) {
