@@ -1,217 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * plan_test.c - proves every plan for every size from 1 to 64, for trees of many forms, and for many ways to spread
- * members over hosts, with an interpreter whose channels hold nothing.
- *
- * Zero-buffer rendezvous: a send ends only when its receive is posted, and each position has the steps of one round
- * posted at a time. What does not deadlock here does not deadlock over any channel. Values are expressions, not
- * numbers: two positions hold the same node exactly when they computed the same thing in the same order, hence the same
- * bits.
+ * members over hosts, with the interpreter of shared_machine.h.
  */
 #include "plan/plan.h"
 
 #include <string.h>
 
-#include "base/bits.h"
 #include "base/prng.h"
 #include "check.h"
+#include "shared_machine.h"
 
-enum { SIZES = 64, NODES = 1 << 14, NOTHING = 0, CHUNKS = SIZES * SIZES, STEPS = 2 * SIZES * SIZES };
-
-#define NO_RECEIVE UINT32_MAX
-
-/* ---------------------------------------------------------------- expressions */
-
-struct node {
-    uint32_t left, right; /* 0: a contribution */
-    uint64_t positions;   /* whose contributions it holds */
-};
-
-static struct node nodes[NODES]; /* 1 + p is the contribution of position p, or "p has begun" */
-static uint32_t nodes_count;
-
-static void forget_nodes(uint32_t size) {
-    nodes_count = 1;
-    for (uint32_t p = 0; p < size; p++) nodes[nodes_count++] = (struct node){0, 0, UINT64_C(1) << p};
-}
-
-/* The node for `left op right`; the same one for the same operands. Looked up from the newest: equal expressions are
- * built close to each other. */
-static uint32_t combine(uint32_t left, uint32_t right) {
-    for (uint32_t i = nodes_count; --i > 0;)
-        if (nodes[i].left == left && nodes[i].right == right && left) return i;
-    EXPECT(nodes_count < NODES);
-    nodes[nodes_count] = (struct node){left, right, nodes[left].positions | nodes[right].positions};
-    return nodes_count++;
-}
-
-/* Appends the contributions of an expression from left to right. */
-static void flatten(uint32_t node, uint32_t *order, uint32_t *count) {
-    if (!nodes[node].left) {
-        EXPECT(*count < SIZES);
-        order[(*count)++] = node - 1;
-        return;
-    }
-    flatten(nodes[node].left, order, count);
-    flatten(nodes[node].right, order, count);
-}
-
-/* ---------------------------------------------------------------- the interpreter */
-
-struct machine {
-    const struct pccl__planner *planner;
-    const struct pccl__shape *shape;
-    uint32_t size, root;
-    uint64_t everyone;
-    struct pccl__plan plans[SIZES];
-    uint32_t next[SIZES]; /* the first step of the round that is posted */
-    bool ended[SIZES][STEPS];
-    uint32_t receive[SIZES][CHUNKS];  /* the first receive of a chunk that has not ended */
-    uint32_t following[SIZES][STEPS]; /* of a receive: the next one of its chunk */
-    uint32_t values[SIZES][CHUNKS];   /* [position][chunk]: a node, NOTHING */
-    uint32_t sending[SIZES][CHUNKS];  /* as they were when the round was posted */
-    uint32_t matched;
-};
-
-static struct machine machine;
-
-static bool has_value_at_start(uint32_t position, uint32_t chunk) {
-    bool to_each = machine.planner->traits & PCCL__TO_EACH;
-    switch (machine.planner->collective) {
-    case PCCL_ALL_GATHER:
-    case PCCL_GATHER:
-        return chunk == position;
-    case PCCL_BROADCAST:
-    case PCCL_SCATTER:
-        return position == machine.root;
-    case PCCL_ALL_TO_ALL:
-        return chunk / machine.size == position;
-    case PCCL_SCAN:
-        return !to_each || position <= chunk;
-    case PCCL_EXSCAN:
-        return !to_each || position < chunk;
-    default:
-        return true;
-    }
-}
-
-/* In which order does each chunk receive? */
-static void list_receives(uint32_t position) {
-    const struct pccl__plan *plan = &machine.plans[position];
-    for (uint32_t c = 0; c < plan->chunks; c++) machine.receive[position][c] = NO_RECEIVE;
-    for (uint32_t i = plan->steps_count; i-- > 0;) {
-        const struct pccl__step *step = &plan->steps[i];
-        if (step->kind == PCCL__SEND) continue;
-        machine.following[position][i] = machine.receive[position][step->chunk];
-        machine.receive[position][step->chunk] = i;
-    }
-}
-
-static void set_up(const struct pccl__planner *planner, const struct pccl__shape *shape, uint32_t root) {
-    uint32_t size = shape->size;
-    machine.planner = planner;
-    machine.shape = shape;
-    machine.size = size;
-    machine.root = root;
-    machine.everyone = size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
-    machine.matched = 0;
-    memset(machine.next, 0, sizeof machine.next);
-    forget_nodes(size);
-    for (uint32_t p = 0; p < size; p++) {
-        struct pccl__plan *plan = &machine.plans[p];
-        EXPECT(planner->build(p, shape, root, plan) == PCCL_OK);
-        EXPECT(pccl__plan_check(plan) == PCCL_OK);
-        for (uint32_t i = 0; i < plan->steps_count; i++) EXPECT(pccl__shape_joins(shape, p, plan->steps[i].peer));
-        EXPECT(plan->position == p && plan->size == size && plan->chunks >= 1 && plan->chunks <= CHUNKS);
-        EXPECT(plan->steps_count <= STEPS);
-        EXPECT(plan->chunks == machine.plans[0].chunks && plan->rounds == machine.plans[0].rounds);
-        memset(machine.ended[p], 0, plan->steps_count * sizeof machine.ended[p][0]);
-        list_receives(p);
-        for (uint32_t c = 0; c < plan->chunks; c++)
-            machine.values[p][c] = machine.sending[p][c] = has_value_at_start(p, c) ? 1 + p : NOTHING;
-    }
-}
-
-static bool posted(uint32_t position, uint32_t index) {
-    const struct pccl__plan *plan = &machine.plans[position];
-    return index < plan->steps_count && plan->steps[index].round == plan->steps[machine.next[position]].round;
-}
-
-/* The posted receive for a posted send; NO_RECEIVE when its position is not there yet, or has an earlier one for the
- * chunk. */
-static uint32_t receive_for(uint32_t position, const struct pccl__step *send) {
-    uint32_t i = machine.receive[send->peer][send->chunk];
-    if (i == NO_RECEIVE || !posted(send->peer, i)) return NO_RECEIVE;
-    const struct pccl__step *step = &machine.plans[send->peer].steps[i];
-    return step->peer == position && step->round == send->round ? i : NO_RECEIVE;
-}
-
-static void apply(uint32_t position, const struct pccl__step *step, uint32_t received) {
-    uint32_t *value = &machine.values[position][step->chunk];
-    EXPECT(received != NOTHING, "sent before it had anything");
-    const struct node *theirs = &nodes[received], *own = &nodes[*value];
-    switch (step->kind) {
-    case PCCL__COPY:
-        if (machine.planner->collective == PCCL_ALL_REDUCE || machine.planner->collective == PCCL_REDUCE_SCATTER)
-            EXPECT(theirs->positions == machine.everyone, "an incomplete value replaces a contribution");
-        /* Signals add up: who tells, tells what it has heard. */
-        *value = machine.planner->collective == PCCL_BARRIER ? combine(*value, received) : received;
-        return;
-    case PCCL__REDUCE_LEFT:
-    case PCCL__REDUCE_RIGHT:
-        EXPECT(*value != NOTHING && (theirs->positions & own->positions) == 0, "a contribution counted twice");
-        *value = step->kind == PCCL__REDUCE_LEFT ? combine(received, *value) : combine(*value, received);
-        if (machine.planner->collective == PCCL_SCAN || machine.planner->collective == PCCL_EXSCAN)
-            EXPECT(!step->complete);
-        else
-            EXPECT(step->complete == (nodes[*value].positions == machine.everyone), "complete is not right");
-        return;
-    default:
-        EXPECT(false, "kind %u", step->kind);
-    }
-}
-
-static bool match_round(uint32_t position) {
-    bool moved = false;
-    const struct pccl__plan *plan = &machine.plans[position];
-    for (uint32_t i = machine.next[position]; posted(position, i); i++) {
-        const struct pccl__step *send = &plan->steps[i];
-        if (send->kind != PCCL__SEND || machine.ended[position][i]) continue;
-        uint32_t receive = receive_for(position, send);
-        if (receive == NO_RECEIVE) continue;
-        machine.receive[send->peer][send->chunk] = machine.following[send->peer][receive];
-        apply(send->peer, &machine.plans[send->peer].steps[receive], machine.sending[position][send->chunk]);
-        machine.ended[position][i] = machine.ended[send->peer][receive] = true;
-        machine.matched += 2;
-        moved = true;
-    }
-    return moved;
-}
-
-/* Posts the next round once all of this one has ended. */
-static bool advance(uint32_t position) {
-    uint32_t i = machine.next[position];
-    for (; posted(position, i); i++)
-        if (!machine.ended[position][i]) return false;
-    if (i == machine.next[position]) return false;
-    machine.next[position] = i;
-    uint32_t chunks = machine.plans[position].chunks;
-    memcpy(machine.sending[position], machine.values[position], chunks * sizeof machine.values[position][0]);
-    return true;
-}
-
-static void interpret(void) {
-    uint32_t steps = 0;
-    for (uint32_t p = 0; p < machine.size; p++) steps += machine.plans[p].steps_count;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (uint32_t p = 0; p < machine.size; p++) moved |= match_round(p);
-        for (uint32_t p = 0; p < machine.size; p++) moved |= advance(p);
-    }
-    EXPECT(machine.matched == steps, "%s by %s among %u: deadlock, %u of %u steps",
-           pccl_collective_name(machine.planner->collective), pccl_algorithm_name(machine.planner->algorithm),
-           machine.size, machine.matched, steps);
-}
+enum { SIZES = MACHINE_SIZES };
 
 /* ---------------------------------------------------------------- what must hold at the end */
 
@@ -219,9 +19,9 @@ static void interpret(void) {
  * adds up in the order of its links. */
 static void expect_whole_expression(uint32_t node, uint32_t first) {
     uint32_t order[SIZES], count = 0;
-    flatten(node, order, &count);
+    machine_flatten(node, order, &count);
     EXPECT(count == machine.size, "%u of %u contributions", count, machine.size);
-    EXPECT(nodes[node].positions == machine.everyone);
+    EXPECT(machine.nodes[node].positions == machine.everyone);
     if (machine.planner->algorithm == PCCL_TREE) return;
     for (uint32_t i = 0; i < count; i++) EXPECT(order[i] == (first + i) % machine.size, "not in ring order");
 }
@@ -231,10 +31,10 @@ static struct { uint32_t size, count, symbols[2 * SIZES]; } fixed;
 
 static void write_symbols(uint32_t node, uint32_t *symbols, uint32_t *count) {
     EXPECT(*count < 2 * SIZES);
-    symbols[(*count)++] = nodes[node].left ? 0 : node;
-    if (!nodes[node].left) return;
-    write_symbols(nodes[node].left, symbols, count);
-    write_symbols(nodes[node].right, symbols, count);
+    symbols[(*count)++] = machine.nodes[node].left ? 0 : node;
+    if (!machine.nodes[node].left) return;
+    write_symbols(machine.nodes[node].left, symbols, count);
+    write_symbols(machine.nodes[node].right, symbols, count);
 }
 
 static void expect_fixed_order(uint32_t node) {
@@ -278,9 +78,9 @@ static void expect_sum(uint32_t node, uint32_t chunk) {
 static void expect_prefix(uint32_t node, uint32_t ranks) {
     if (ranks == 0) return;
     uint32_t order[SIZES], count = 0;
-    flatten(node, order, &count);
+    machine_flatten(node, order, &count);
     EXPECT(count == ranks, "%u contributions, not %u", count, ranks);
-    EXPECT(nodes[node].positions == (ranks == 64 ? UINT64_MAX : (UINT64_C(1) << ranks) - 1));
+    EXPECT(machine.nodes[node].positions == (ranks == 64 ? UINT64_MAX : (UINT64_C(1) << ranks) - 1));
     for (uint32_t i = 0; i < count && machine.planner->traits & PCCL__BY_RANK; i++) EXPECT(order[i] == i);
 }
 
@@ -337,7 +137,7 @@ static void expect_result(void) {
                 EXPECT(value == 1 + machine.root);
                 break;
             default:
-                EXPECT(nodes[value].positions == machine.everyone, "%u did not hear of everyone", p);
+                EXPECT(machine.nodes[value].positions == machine.everyone, "%u did not hear of everyone", p);
             }
         }
     }
@@ -450,8 +250,8 @@ static void prove(const struct pccl__planner *planner, const struct pccl__shape 
     struct counts worst = {0};
     for (uint32_t root = 0; root <= last; root++) {
         if (!worth_a_proof(shape, root)) continue;
-        set_up(planner, shape, root);
-        interpret();
+        machine_load(planner, shape, root);
+        machine_run();
         expect_result();
         expect_counts(&worst);
         EXPECT(shape->size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
@@ -581,7 +381,7 @@ static void prove_all(void) {
             pccl__shape_free(&shape);
         }
     }
-    for (uint32_t p = 0; p < SIZES; p++) pccl__plan_free(&machine.plans[p]);
+    machine_free();
 }
 
 /* ---------------------------------------------------------------- the rules of plans */
