@@ -77,16 +77,32 @@ typedef enum pccl_dtype {
     PCCL_BFLOAT16 = 9,
     PCCL_FLOAT32 = 10,
     PCCL_FLOAT64 = 11,
-    PCCL_DTYPE_COUNT = 12
+    PCCL_BOOL = 12,      /* a byte, 0 or 1; any other counts as 1 */
+    PCCL_COMPLEX64 = 13, /* two float32: real part, imaginary part */
+    PCCL_COMPLEX128 = 14,
+    PCCL_FLOAT8_E4M3FN = 15, /* both float8 can be moved, not reduced */
+    PCCL_FLOAT8_E5M2 = 16,
+    PCCL_DTYPE_COUNT = 17
 } pccl_dtype;
 
+/* Which exist for a dtype:
+ *   integers   all but PREMUL_SUM
+ *   float16 to float64, bfloat16  SUM, AVG, PROD, MIN, MAX, PREMUL_SUM
+ *   complex    SUM, AVG, PROD, PREMUL_SUM
+ *   bool       SUM, MAX, BOR: or. PROD, MIN, BAND: and. BXOR: exclusive or
+ *   float8     none
+ * Others are INVALID. */
 typedef enum pccl_reduce_op {
     PCCL_SUM = 0,
     PCCL_AVG = 1, /* sum, then divided by the world size; integers truncate towards zero */
     PCCL_PROD = 2,
     PCCL_MIN = 3, /* a NaN in any contribution gives NaN */
     PCCL_MAX = 4,
-    PCCL_REDUCE_OP_COUNT = 5
+    PCCL_BAND = 5, /* bit by bit, as the two below */
+    PCCL_BOR = 6,
+    PCCL_BXOR = 7,
+    PCCL_PREMUL_SUM = 8, /* each contribution is multiplied by its caller's `factor` first */
+    PCCL_REDUCE_OP_COUNT = 9
 } pccl_reduce_op;
 
 typedef enum pccl_collective {
@@ -349,6 +365,7 @@ typedef struct pccl_call {
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
     uint32_t timeout_ms;     /* without progress; 0: the engine's */
     uint64_t token;
+    double factor; /* PREMUL_SUM: of our own contribution; members need not agree on it. The input stays as it is */
 } pccl_call;
 
 typedef struct pccl_info {

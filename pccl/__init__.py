@@ -29,7 +29,7 @@ from pccl.descriptors import (
     ReduceOpDescriptor,
     ReduceOperandDescriptor,
 )
-from pccl.enums import Algorithm, Attribute, Collective, DataType, ReduceOp
+from pccl.enums import Algorithm, Attribute, Collective, DataType, PremulSum, ReduceOp
 from pccl.errors import (
     Aborted,
     CallMismatch,
@@ -87,6 +87,7 @@ __all__ = [
     "PCCLError",
     "PeerLost",
     "PendingOperations",
+    "PremulSum",
     "ProtocolError",
     "QuantizationAlgorithm",
     "QuantizationOptions",

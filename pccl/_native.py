@@ -320,6 +320,7 @@ class Engine:
         owner: object,
         input_counts: Pointer = NULL,
         output_counts: Pointer = NULL,
+        factor: float = 0.0,
     ) -> ReduceInfo:
         """Starts an operation and waits for its end; raises the error that it ended with.
 
@@ -340,6 +341,7 @@ class Engine:
             call.output = target
             call.expected_epoch = expected_epoch
             call.timeout_ms = timeout_ms
+            call.factor = factor
             if flags & lib.PCCL_UNEVEN:
                 call.input_counts = input_counts
                 call.output_counts = output_counts
@@ -372,6 +374,7 @@ class Engine:
         owner: object,
         input_counts: Pointer,
         output_counts: Pointer,
+        factor: float,
         token: int,
     ) -> Operation:
         """Starts an operation that ends with an event of `token`. The caller keeps `owner` and both pointers alive
@@ -381,7 +384,7 @@ class Engine:
             call.collective, call.dtype, call.op, call.algorithm = collective, dtype, op, algorithm
             call.root, call.count, call.tag = root, count, tag
             call.flags = flags | lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
-            call.input, call.output = source, target
+            call.input, call.output, call.factor = source, target, factor
             call.input_counts, call.output_counts = input_counts, output_counts
             call.expected_epoch, call.timeout_ms, call.token = expected_epoch, timeout_ms, token
             if lib.pccl_start(self._engine, call, slot.operation, slot.error):

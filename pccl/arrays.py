@@ -15,11 +15,11 @@ import numpy as np
 
 from pccl import _native
 from pccl._native import Pointer
-from pccl.enums import DataType
+from pccl.enums import TORCH_ONLY, DataType
 from pccl.errors import InvalidArgument
 
 _NUMPY: dict[np.dtype[Any], int] = {
-    np.dtype(_native.dtype_name(kind)): int(kind) for kind in DataType if kind != DataType.BFLOAT16
+    np.dtype(_native.dtype_name(kind)): int(kind) for kind in DataType if kind not in TORCH_ONLY
 }
 _TORCH: dict[Any, int] = {}
 """Filled when the first tensor comes."""
@@ -65,7 +65,7 @@ def describe(borrowed: Borrowed) -> str:
 
 
 def dtype_of(array: Any) -> DataType:
-    """The element type of an array or tensor. Raises InvalidArgument for what pccl does not reduce."""
+    """The element type of an array or tensor. Raises InvalidArgument for what pccl does not know."""
     if isinstance(array, np.ndarray):
         return DataType.from_numpy_dtype(array.dtype)
     return DataType.from_torch_dtype(getattr(array, "dtype", type(array).__name__))
@@ -98,8 +98,9 @@ def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
         raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, _TORCH))}")
     if tensor.is_nested or tensor.layout != torch.strided:
         raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.to_dense()")
-    if tensor.is_neg():
-        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.resolve_neg()")
+    if tensor.is_neg() or tensor.is_conj():
+        resolve = "resolve_neg" if tensor.is_neg() else "resolve_conj"
+        raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.{resolve}()")
     if not tensor.is_contiguous():
         raise InvalidArgument(f"{name} is not contiguous; pass tensor.contiguous()")
     try:

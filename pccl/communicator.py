@@ -22,7 +22,7 @@ from pccl import addresses, reach, request
 from pccl._native import Engine, ReduceInfo
 from pccl.collectives import Collectives
 from pccl.control import Control, ControlOptions
-from pccl.enums import Algorithm, Attribute, Collective, ReduceOp
+from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
@@ -291,7 +291,7 @@ class Communicator(Collectives):
         collective: Collective,
         send: Any = None,
         *,
-        op: ReduceOp = ReduceOp.SUM,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
     ) -> str:

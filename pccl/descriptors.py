@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from pccl import arrays
-from pccl.enums import DataType, ReduceOp
+from pccl.enums import DataType, PremulSum, ReduceOp
 from pccl.errors import InvalidArgument, Unsupported
 
 
@@ -52,7 +52,7 @@ class ReduceDescriptor:
     """A reduction without its memory. `count` is in elements."""
 
     count: int
-    op: ReduceOp
+    op: ReduceOp | PremulSum
     tag: int
     operand_descriptor: ReduceOperandDescriptor
     quantization_options: QuantizationOptions = field(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -14,7 +15,8 @@ from pccl.errors import InvalidArgument
 
 
 class DataType(IntEnum):
-    """Element types that collectives reduce. FLOAT and DOUBLE are other names of FLOAT32 and FLOAT64."""
+    """Element types that collectives move and reduce; those of 8-bit floats can only be moved. FLOAT and DOUBLE are
+    other names of FLOAT32 and FLOAT64."""
 
     INT8 = constants.PCCL_INT8
     UINT8 = constants.PCCL_UINT8
@@ -28,23 +30,28 @@ class DataType(IntEnum):
     BFLOAT16 = constants.PCCL_BFLOAT16
     FLOAT32 = constants.PCCL_FLOAT32
     FLOAT64 = constants.PCCL_FLOAT64
+    BOOL = constants.PCCL_BOOL
+    COMPLEX64 = constants.PCCL_COMPLEX64
+    COMPLEX128 = constants.PCCL_COMPLEX128
+    FLOAT8_E4M3FN = constants.PCCL_FLOAT8_E4M3FN
+    FLOAT8_E5M2 = constants.PCCL_FLOAT8_E5M2
     FLOAT = constants.PCCL_FLOAT32
     DOUBLE = constants.PCCL_FLOAT64
 
     @classmethod
     def from_numpy_dtype(cls, dtype: np.dtype[Any]) -> DataType:
-        """Raises InvalidArgument for what pccl does not reduce."""
+        """Raises InvalidArgument for what pccl does not know."""
         return cls._named(dtype.name if dtype.isnative else dtype.str)
 
     @classmethod
     def from_torch_dtype(cls, dtype: Any) -> DataType:
-        """Raises InvalidArgument for what pccl does not reduce."""
+        """Raises InvalidArgument for what pccl does not know."""
         return cls._named(str(dtype).removeprefix("torch."))
 
     def to_numpy_dtype(self) -> np.dtype[Any]:
-        """Raises InvalidArgument for BFLOAT16, which numpy does not have."""
-        if self is DataType.BFLOAT16:
-            raise InvalidArgument("numpy has no bfloat16")
+        """Raises InvalidArgument for TORCH_ONLY."""
+        if self in TORCH_ONLY:
+            raise InvalidArgument(f"numpy has no {self.name.lower()}")
         return np.dtype(self.name.lower())
 
     def to_torch_dtype(self) -> Any:
@@ -59,8 +66,13 @@ class DataType(IntEnum):
         raise InvalidArgument(f"no DataType for {name}")
 
 
+TORCH_ONLY = frozenset({DataType.BFLOAT16, DataType.FLOAT8_E4M3FN, DataType.FLOAT8_E5M2})
+"""What numpy does not have."""
+
+
 class ReduceOp(IntEnum):
-    """How elements are combined."""
+    """How elements are combined. Integers know all but PREMUL_SUM; floats know no BAND, BOR, BXOR; complex numbers also
+    neither MIN nor MAX. Of booleans, SUM, MAX and BOR are "or", PROD, MIN and BAND are "and", and there is no AVG."""
 
     SUM = constants.PCCL_SUM
     AVG = constants.PCCL_AVG
@@ -69,6 +81,20 @@ class ReduceOp(IntEnum):
     MIN = constants.PCCL_MIN
     """As MAX: a NaN in any contribution gives NaN."""
     MAX = constants.PCCL_MAX
+    BAND = constants.PCCL_BAND
+    BOR = constants.PCCL_BOR
+    BXOR = constants.PCCL_BXOR
+    PREMUL_SUM = constants.PCCL_PREMUL_SUM
+    """What a `PremulSum` is: it needs a factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class PremulSum:
+    """An `op`: the sum of what members have, each times its own factor; these may differ. Of floats and complex
+    numbers; the factor is rounded to their type first (to float32 for smaller floats). What is handed in stays as it
+    is, as with other operations; a copy takes as much memory until the operation has ended."""
+
+    factor: float
 
 
 class Collective(IntEnum):

@@ -20,7 +20,7 @@ from pccl import _native, arrays, descriptors
 from pccl._native import NULL, Pointer, constants, extent
 from pccl.arrays import Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
-from pccl.enums import Algorithm, Collective, ReduceOp
+from pccl.enums import Algorithm, Collective, PremulSum, ReduceOp
 from pccl.errors import InvalidArgument
 
 SECONDS_MAX = 4_000_000
@@ -56,6 +56,7 @@ class Request(NamedTuple):
     owner: object
     input_counts: Pointer = NULL
     output_counts: Pointer = NULL
+    factor: float = 0.0
 
 
 class Members(NamedTuple):
@@ -88,13 +89,17 @@ class Modes(NamedTuple):
         return Modes(self.in_place | flag, self.out_of_place | flag, deterministic=True)
 
 
-def all_reduce(send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes) -> Request:
+def all_reduce(
+    send: Any, recv: Any, op: int | PremulSum, tag: int, algorithm: int, timeout: float | None, modes: Modes
+) -> Request:
     """In place without `recv`. Raises InvalidArgument, as all functions here."""
     source, target, flags = _pair(send, recv, modes, in_place=True)
     return _request(_ALL_REDUCE, source, target, source.elements, op, algorithm, 0, flags, tag, 0, timeout)
 
 
-def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | None, modes: Modes) -> list[Request]:
+def all_reduces(
+    items: Sequence[Any], op: int | PremulSum, first_tag: int, timeout: float | None, modes: Modes
+) -> list[Request]:
     """One for each descriptor, or array that is reduced in place; all with tags of their own."""
     if not isinstance(items, Iterable):
         raise InvalidArgument(f"a list of arrays or descriptors is needed, not a {type(items).__name__}")
@@ -121,7 +126,14 @@ def all_reduces(items: Sequence[Any], op: int, first_tag: int, timeout: float | 
 
 
 def reduce_scatter(
-    send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes, group: Members
+    send: Any,
+    recv: Any,
+    op: int | PremulSum,
+    tag: int,
+    algorithm: int,
+    timeout: float | None,
+    modes: Modes,
+    group: Members,
 ) -> Request:
     """Valid in the epoch of `group` only: the counts are checked against its world size."""
     source = arrays.borrow(send, False, "send")
@@ -146,7 +158,7 @@ def reduce(
     send: Any,
     recv: Any,
     root: int,
-    op: int,
+    op: int | PremulSum,
     tag: int,
     algorithm: int,
     timeout: float | None,
@@ -163,7 +175,14 @@ def reduce(
 
 
 def scan(
-    exclusive: bool, send: Any, recv: Any, op: int, tag: int, algorithm: int, timeout: float | None, modes: Modes
+    exclusive: bool,
+    send: Any,
+    recv: Any,
+    op: int | PremulSum,
+    tag: int,
+    algorithm: int,
+    timeout: float | None,
+    modes: Modes,
 ) -> Request:
     """In place without `recv`."""
     source, target, flags = _pair(send, recv, modes, in_place=True)
@@ -216,7 +235,7 @@ def uneven(
     recv: Any,
     recv_counts: Sequence[int] | None,
     root: int,
-    op: int,
+    op: int | PremulSum,
     tag: int,
     timeout: float | None,
     modes: Modes,
@@ -293,7 +312,7 @@ def barrier(tag: int, timeout: float | None, modes: Modes) -> Request:
 
 
 def question(
-    collective: int, send: Any, op: int, algorithm: int, deterministic: bool | None, modes: Modes
+    collective: int, send: Any, op: int | PremulSum, algorithm: int, deterministic: bool | None, modes: Modes
 ) -> tuple[int, int, int, int, int, int]:
     """For `Engine.explain`: what would run for such a call."""
     dtype, elements = (0, 0) if send is None else arrays.borrow(send, False, "send")[1:3]
@@ -301,7 +320,7 @@ def question(
     if deterministic is not None or kind in _REDUCING:
         modes = modes.reducing(deterministic)
     flags = modes.out_of_place
-    return kind, dtype, named("op", op, ReduceOp), named("algorithm", algorithm, Algorithm), flags, elements
+    return kind, dtype, _reduction(op)[0], named("algorithm", algorithm, Algorithm), flags, elements
 
 
 def commit(timeout: float | None) -> Request:
@@ -365,12 +384,27 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> str:
 _NOTHING = Borrowed(NULL, 0, 0, None)
 
 
+def _reduction(op: int | PremulSum) -> tuple[int, float]:
+    """An operation and its factor."""
+    if not isinstance(op, PremulSum):
+        kind = named("op", op, ReduceOp)
+        if kind == ReduceOp.PREMUL_SUM:
+            raise InvalidArgument("op PREMUL_SUM needs a factor: pass op=pccl.PremulSum(factor)")
+        return kind, 0.0
+    try:
+        if isinstance(op.factor, Real):
+            return ReduceOp.PREMUL_SUM, float(op.factor)
+    except OverflowError:
+        pass
+    raise InvalidArgument(f"the factor of a PremulSum must be a float, not {op.factor!r}")
+
+
 def _request(
     collective: int,
     source: Borrowed,
     target: Borrowed,
     elements: int,
-    op: int,
+    op: int | PremulSum,
     algorithm: int,
     root: int,
     flags: int,
@@ -378,10 +412,11 @@ def _request(
     epoch: int,
     timeout: float | None,
 ) -> Request:
+    kind, factor = _reduction(op)
     return Request(
         collective,
         source.dtype,
-        named("op", op, ReduceOp),
+        kind,
         named("algorithm", algorithm, Algorithm),
         root,
         flags,
@@ -392,6 +427,7 @@ def _request(
         epoch,
         0 if timeout is None else milliseconds("timeout", timeout),
         (source.owner, target.owner),
+        factor=factor,
     )
 
 

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/bits.h"
 #include "base/status.h"
+#include "kernel/kernel.h"
 #include "plan/plan.h"
 
 static bool scans(pccl_collective collective) { return collective == PCCL_SCAN || collective == PCCL_EXSCAN; }
+
+static pccl_status refuse_dtype(const pccl_call *call, pccl_error *error) {
+    char possible[128] = "";
+    size_t used = 0;
+    for (int op = 0; op < PCCL_REDUCE_OP_COUNT; op++)
+        if (pccl__reduces_dtype((pccl_reduce_op)op, call->dtype))
+            used += (size_t)snprintf(possible + used, sizeof possible - used, "%s%s", used ? ", " : "; it has ",
+                                     pccl_reduce_op_name((pccl_reduce_op)op));
+    return pccl__fail(error, PCCL_INVALID, "%s: %s has no %s%s", pccl_collective_name(call->collective),
+                      pccl_dtype_name(call->dtype), pccl_reduce_op_name(call->op),
+                      used ? possible : ", nor any other reduction: it can only be moved");
+}
 
 pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     if ((unsigned)call->collective >= PCCL_COLLECTIVE_COUNT)
@@ -18,6 +32,8 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
         return pccl__fail(error, PCCL_INVALID, "unknown dtype %d", (int)call->dtype);
     if (pccl__reduces(call->collective) && (unsigned)call->op >= PCCL_REDUCE_OP_COUNT)
         return pccl__fail(error, PCCL_INVALID, "unknown reduce op %d", (int)call->op);
+    if (pccl__reduces(call->collective) && !pccl__reduces_dtype(call->op, call->dtype))
+        return refuse_dtype(call, error);
     if (scans(call->collective) && call->op == PCCL_AVG)
         return pccl__fail(error, PCCL_INVALID, "%s cannot average: each rank has another number of contributions",
                           name);

@@ -318,10 +318,10 @@ static void copy_unreceived(struct pccl_operation *op) {
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
  * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
  * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
- * Others (small sizes) build the result in the shadow, which is published at the end. */
+ * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_output(&op->layout);
-    const uint8_t *own = op->input + pccl__layout_own(&op->layout) * op->element_bytes;
+    const uint8_t *own = (const uint8_t *)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes;
     bool overwrites = pccl__layout_overwrites(op->call.collective) && op->call.output == own && elements > 0;
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
@@ -329,8 +329,23 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     op->shadow_bytes = elements * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
-    op->shadow_use = grows_there ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (!grows_there) op->result = op->shadow;
+    /* What is copied without a receive is not saved: a scaled input is, in a scan. */
+    op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
+    return PCCL_OK;
+}
+
+/* PREMUL_SUM goes on from a copy. */
+static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *op) {
+    op->input = op->call.input;
+    if (op->call.op != PCCL_PREMUL_SUM || !pccl__reduces(op->call.collective)) return PCCL_OK;
+    uint64_t elements = pccl__layout_input(&op->layout);
+    if (elements == 0) return PCCL_OK;
+    op->scaled_bytes = elements * op->element_bytes;
+    op->scaled = pccl__pool_take(exec->pool, op->scaled_bytes);
+    if (!op->scaled) return PCCL_NO_MEMORY;
+    exec->kernels->scale[op->call.dtype](op->scaled, op->input, op->call.factor, elements);
+    op->input = op->scaled;
     return PCCL_OK;
 }
 
@@ -370,11 +385,11 @@ static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_ope
 }
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
-    op->input = op->call.input;
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
     cut_segments(exec, op);
     op->open_receives = count_receives(op);
-    pccl_status status = place_result(exec, op);
+    pccl_status status = scale_input(exec, op);
+    if (status == PCCL_OK) status = place_result(exec, op);
     if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     for (uint32_t slot = 0; slot < op->slots && status == PCCL_OK; slot++) status = admit(exec, op, slot);
@@ -467,9 +482,10 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     }
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
     pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
+    pccl__pool_put(exec->pool, op->scaled, op->scaled_bytes);
     free(op->begins);
     op->begins = NULL;
-    op->arena = op->shadow = NULL;
+    op->arena = op->shadow = op->scaled = NULL;
 }
 
 uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *op, uint8_t *waits) {

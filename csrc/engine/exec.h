@@ -15,6 +15,7 @@
  *
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
+ * PREMUL_SUM begins with a scaled copy of the whole input, which then stands for it.
  */
 #ifndef PCCL_ENGINE_EXEC_H
 #define PCCL_ENGINE_EXEC_H

@@ -96,7 +96,9 @@ struct pccl_operation {
     uint32_t open_receives; /* not yet applied, over all segments; sends are counted in the slots */
     struct pccl__slot *slot;
     struct pccl__task *task; /* [slots * steps] */
-    const uint8_t *input;
+    const uint8_t *input;    /* the caller's, or `scaled` */
+    uint8_t *scaled;         /* PREMUL_SUM: the input times the factor, in pool memory; else NULL */
+    size_t scaled_bytes;
     uint8_t *result; /* the output, or the shadow */
     uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;

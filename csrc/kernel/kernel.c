@@ -57,3 +57,5 @@ const struct pccl__kernels *pccl__kernels(void) {
     pthread_once(&best_once, best_build);
     return &best;
 }
+
+bool pccl__reduces_dtype(pccl_reduce_op op, pccl_dtype dtype) { return pccl__kernels()->reduce[op][dtype] != NULL; }

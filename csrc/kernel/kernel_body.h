@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_body.h - all reduce and divide kernels of one CPU level. Included once by each level's file, which is compiled
- * for that level: the loops are written so that the compiler turns them into that level's vector instructions.
+ * kernel_body.h - all reduce, divide and scale kernels of one CPU level. Included once by each level's file, which is
+ * compiled for that level: the loops are written so that the compiler turns them into that level's vector instructions.
  *
  * Only float16 has instructions that compilers do not find by themselves. A level that wants them defines, before
  * including this:
@@ -58,6 +58,23 @@ ANYWHERE(64, any_i64, any_u64)
         fp_env_leave(modes);                                                                                           \
     }
 
+/* NAME: target[i] = result, an expression of a = source[i] and f, the factor as a FACTOR: read from memory, so that it
+ * is rounded between enter and leave. */
+#define SCALE(NAME, TYPE, FACTOR, result)                                                                              \
+    static void NAME(void *target, const void *source, double factor, size_t count) {                                  \
+        TYPE *t = target;                                                                                              \
+        const TYPE *s = source;                                                                                        \
+        volatile double exact = factor;                                                                                \
+        uint64_t modes = fp_env_enter();                                                                               \
+        FACTOR f = (FACTOR)exact;                                                                                      \
+        INDEPENDENT                                                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            TYPE a = s[i];                                                                                             \
+            t[i] = (result);                                                                                           \
+        }                                                                                                              \
+        fp_env_leave(modes);                                                                                           \
+    }
+
 /* 0u: in C, 16-bit operands would become signed ints, whose product may overflow. */
 #define INTEGERS(BITS)                                                                                                 \
     REDUCE(sum_u##BITS, any_u##BITS, (any_u##BITS)(0u + a + b))                                                        \
@@ -65,11 +82,18 @@ ANYWHERE(64, any_i64, any_u64)
     REDUCE(min_i##BITS, any_i##BITS, a < b ? a : b)                                                                    \
     REDUCE(max_i##BITS, any_i##BITS, a > b ? a : b)                                                                    \
     REDUCE(min_u##BITS, any_u##BITS, a < b ? a : b)                                                                    \
-    REDUCE(max_u##BITS, any_u##BITS, a > b ? a : b)
+    REDUCE(max_u##BITS, any_u##BITS, a > b ? a : b)                                                                    \
+    REDUCE(band_u##BITS, any_u##BITS, a &b)                                                                            \
+    REDUCE(bor_u##BITS, any_u##BITS, a | b)                                                                            \
+    REDUCE(bxor_u##BITS, any_u##BITS, a ^ b)
 INTEGERS(8)
 INTEGERS(16)
 INTEGERS(32)
 INTEGERS(64)
+
+REDUCE(and_bool, any_u8, (a != 0) & (b != 0))
+REDUCE(or_bool, any_u8, (a | b) != 0)
+REDUCE(xor_bool, any_u8, (a != 0) ^ (b != 0))
 
 /* CPUs have vector division for floats only. It is exact here: a quotient just below an integer n differs from it by at
  * least n / 2^16 (2^32) of its value, and a float (double) resolves 2^-24 (2^-53). A divisor that a float cannot hold
@@ -95,9 +119,41 @@ FLOAT_ORDERS(f64, any_u64)
 #define FLOATS(DTYPE, TYPE, COMPUTE)                                                                                   \
     REDUCE(sum_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) + DTYPE##_load(b)))                                        \
     REDUCE(prod_##DTYPE, TYPE, DTYPE##_store(DTYPE##_load(a) * DTYPE##_load(b)))                                       \
-    DIVIDE(divide_##DTYPE, TYPE, COMPUTE, DTYPE##_store(DTYPE##_load(a) / d))
+    DIVIDE(divide_##DTYPE, TYPE, COMPUTE, DTYPE##_store(DTYPE##_load(a) / d))                                          \
+    SCALE(scale_##DTYPE, TYPE, COMPUTE, DTYPE##_store(DTYPE##_load(a) * f))
 FLOATS(f32, any_u32, float)
 FLOATS(f64, any_u64, double)
+
+/* But for PROD a complex number is as good as two floats. There, ac - bd is written as a sum: with AVX-512, GCC 12
+ * makes a fused instruction of vectors that subtract and add in turns, whatever -ffp-contract says. */
+#define COMPLEX(DTYPE, FLOAT, TYPE, SIGN)                                                                              \
+    static void sum_##DTYPE(void *target, const void *left, const void *right, size_t count) {                         \
+        sum_##FLOAT(target, left, right, 2 * count);                                                                   \
+    }                                                                                                                  \
+    static void divide_##DTYPE(void *target, uint32_t divisor, size_t count) {                                         \
+        divide_##FLOAT(target, divisor, 2 * count);                                                                    \
+    }                                                                                                                  \
+    static void scale_##DTYPE(void *target, const void *source, double factor, size_t count) {                         \
+        scale_##FLOAT(target, source, factor, 2 * count);                                                              \
+    }                                                                                                                  \
+    static void prod_##DTYPE(void *target, const void *left, const void *right, size_t count) {                        \
+        struct {                                                                                                       \
+            TYPE real, imaginary;                                                                                      \
+        } *t = target;                                                                                                 \
+        const __typeof__(*t) *l = left, *r = right;                                                                    \
+        uint64_t modes = fp_env_enter();                                                                               \
+        INDEPENDENT                                                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            __typeof__(FLOAT##_load(0)) a = FLOAT##_load(l[i].real), b = FLOAT##_load(l[i].imaginary);                 \
+            __typeof__(a) c = FLOAT##_load(r[i].real), d = FLOAT##_load(r[i].imaginary);                               \
+            __typeof__(a) minus_d = FLOAT##_load(r[i].imaginary ^ (SIGN));                                             \
+            t[i].real = FLOAT##_store(a * c + b * minus_d);                                                            \
+            t[i].imaginary = FLOAT##_store(a * d + b * c);                                                             \
+        }                                                                                                              \
+        fp_env_leave(modes);                                                                                           \
+    }
+COMPLEX(c64, f32, any_u32, UINT32_C(1) << 31)
+COMPLEX(c128, f64, any_u64, UINT64_C(1) << 63)
 
 /* bfloat16 goes in pairs: both halves of 32 bits become floats in place, without the moves between vectors that
  * widening needs. A last one is the low half of a pair of its own. */
@@ -126,10 +182,20 @@ static void divide_bf16(void *target, uint32_t divisor, size_t count) {
     }
 }
 
+SCALE(scale_bf16_pairs, any_u32, float, bf16_store_pair(bf16_low(a) * f, bf16_high(a) * f))
+static void scale_bf16(void *target, const void *source, double factor, size_t count) {
+    scale_bf16_pairs(target, source, factor, count / 2);
+    if (count % 2) {
+        uint32_t a = ((const any_u16 *)source)[count - 1];
+        scale_bf16_pairs(&a, &a, factor, 1);
+        ((any_u16 *)target)[count - 1] = (uint16_t)a;
+    }
+}
+
 #ifndef F16_LANES
 FLOATS(f16, any_u16, float)
 #else
-/* As REDUCE and DIVIDE: whole vectors, then the rest one by one. */
+/* As REDUCE, DIVIDE and SCALE: whole vectors, then the rest one by one. */
 #define F16_REDUCE(NAME, OP)                                                                                           \
     static void NAME(void *target, const void *left, const void *right, size_t count) {                                \
         any_u16 *t = target;                                                                                           \
@@ -153,29 +219,65 @@ static void divide_f16(void *target, uint32_t divisor, size_t count) {
     for (; i < count; i++) t[i] = f16_store(f16_load(t[i]) / d);
     fp_env_leave(modes);
 }
+
+static void scale_f16(void *target, const void *source, double factor, size_t count) {
+    any_u16 *t = target;
+    const any_u16 *s = source;
+    size_t i = 0;
+    volatile double exact = factor;
+    uint64_t modes = fp_env_enter();
+    float f = (float)exact;
+    for (; count - i >= F16_LANES; i += F16_LANES) f16_vector_store(t + i, f16_vector_load(s + i) * f);
+    for (; i < count; i++) t[i] = f16_store(f16_load(s[i]) * f);
+    fp_env_leave(modes);
+}
 #endif
 
-/* SUM and PROD that wrap around are the same for signed and unsigned. */
 static void kernels_fill(struct pccl__kernels *kernels, const char *level) {
     kernels->level = level;
-#define FILL(DTYPE, WRAPPING, ORDERED)                                                                                 \
-    kernels->reduce[PCCL_SUM][DTYPE] = sum_##WRAPPING;                                                                 \
-    kernels->reduce[PCCL_AVG][DTYPE] = sum_##WRAPPING;                                                                 \
-    kernels->reduce[PCCL_PROD][DTYPE] = prod_##WRAPPING;                                                               \
-    kernels->reduce[PCCL_MIN][DTYPE] = min_##ORDERED;                                                                  \
-    kernels->reduce[PCCL_MAX][DTYPE] = max_##ORDERED;                                                                  \
-    kernels->divide[DTYPE] = divide_##ORDERED;
-    FILL(PCCL_INT8, u8, i8)
-    FILL(PCCL_UINT8, u8, u8)
-    FILL(PCCL_INT16, u16, i16)
-    FILL(PCCL_UINT16, u16, u16)
-    FILL(PCCL_INT32, u32, i32)
-    FILL(PCCL_UINT32, u32, u32)
-    FILL(PCCL_INT64, u64, i64)
-    FILL(PCCL_UINT64, u64, u64)
-    FILL(PCCL_FLOAT16, f16, f16)
-    FILL(PCCL_BFLOAT16, bf16, bf16)
-    FILL(PCCL_FLOAT32, f32, f32)
-    FILL(PCCL_FLOAT64, f64, f64)
-#undef FILL
+#define FILL_SUMS(DTYPE, NAME)                                                                                         \
+    kernels->reduce[PCCL_SUM][DTYPE] = kernels->reduce[PCCL_AVG][DTYPE] = sum_##NAME;                                  \
+    kernels->reduce[PCCL_PROD][DTYPE] = prod_##NAME;
+#define FILL_ORDER(DTYPE, NAME)                                                                                        \
+    kernels->reduce[PCCL_MIN][DTYPE] = min_##NAME;                                                                     \
+    kernels->reduce[PCCL_MAX][DTYPE] = max_##NAME;
+#define FILL_SCALES(DTYPE, NAME)                                                                                       \
+    kernels->divide[DTYPE] = divide_##NAME;                                                                            \
+    kernels->scale[DTYPE] = scale_##NAME;                                                                              \
+    kernels->reduce[PCCL_PREMUL_SUM][DTYPE] = sum_##NAME;
+/* What wraps around, and bits, are the same for signed and unsigned. */
+#define FILL_INTEGER(DTYPE, UNSIGNED, ORDERED)                                                                         \
+    FILL_SUMS(DTYPE, UNSIGNED)                                                                                         \
+    FILL_ORDER(DTYPE, ORDERED)                                                                                         \
+    kernels->divide[DTYPE] = divide_##ORDERED;                                                                         \
+    kernels->reduce[PCCL_BAND][DTYPE] = band_##UNSIGNED;                                                               \
+    kernels->reduce[PCCL_BOR][DTYPE] = bor_##UNSIGNED;                                                                 \
+    kernels->reduce[PCCL_BXOR][DTYPE] = bxor_##UNSIGNED;
+#define FILL_FLOAT(DTYPE, NAME)   FILL_SUMS(DTYPE, NAME) FILL_ORDER(DTYPE, NAME) FILL_SCALES(DTYPE, NAME)
+#define FILL_COMPLEX(DTYPE, NAME) FILL_SUMS(DTYPE, NAME) FILL_SCALES(DTYPE, NAME)
+    FILL_INTEGER(PCCL_INT8, u8, i8)
+    FILL_INTEGER(PCCL_UINT8, u8, u8)
+    FILL_INTEGER(PCCL_INT16, u16, i16)
+    FILL_INTEGER(PCCL_UINT16, u16, u16)
+    FILL_INTEGER(PCCL_INT32, u32, i32)
+    FILL_INTEGER(PCCL_UINT32, u32, u32)
+    FILL_INTEGER(PCCL_INT64, u64, i64)
+    FILL_INTEGER(PCCL_UINT64, u64, u64)
+    FILL_FLOAT(PCCL_FLOAT16, f16)
+    FILL_FLOAT(PCCL_BFLOAT16, bf16)
+    FILL_FLOAT(PCCL_FLOAT32, f32)
+    FILL_FLOAT(PCCL_FLOAT64, f64)
+    FILL_COMPLEX(PCCL_COMPLEX64, c64)
+    FILL_COMPLEX(PCCL_COMPLEX128, c128)
+#undef FILL_SUMS
+#undef FILL_ORDER
+#undef FILL_SCALES
+#undef FILL_INTEGER
+#undef FILL_FLOAT
+#undef FILL_COMPLEX
+    kernels->reduce[PCCL_SUM][PCCL_BOOL] = kernels->reduce[PCCL_MAX][PCCL_BOOL] = or_bool;
+    kernels->reduce[PCCL_PROD][PCCL_BOOL] = kernels->reduce[PCCL_MIN][PCCL_BOOL] = and_bool;
+    kernels->reduce[PCCL_BAND][PCCL_BOOL] = and_bool;
+    kernels->reduce[PCCL_BOR][PCCL_BOOL] = or_bool;
+    kernels->reduce[PCCL_BXOR][PCCL_BOOL] = xor_bool;
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * exec_test.c - what the executor does with parts of very different lengths: the longest of all may be the one that
- * stays where it is, so that for most of its segments nothing moves. (What it does in general, core_test tries.)
+ * exec_test.c - what chance seldom brings (what the executor does in general, core_test tries). Parts of very different
+ * lengths: the longest of all may be the one that stays where it is, so that for most of its segments nothing moves.
+ * Inputs that are scaled first and overwritten by the result: an abort brings them back as they were, for every plan.
  */
 #include "engine/exec.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "check.h"
+#include "plan/plan.h"
 #include "shared_cores.h"
 
 enum { MEMBERS = 3, LONG = 50000, SHORT = 3, SEGMENT_BYTES = 1000 };
@@ -64,7 +67,51 @@ static void test_longest_part_stays(uint32_t flags) {
     cores_free(&c);
 }
 
+/* ---------------------------------------------------------------- scaled inputs */
+
+enum { SCALED = 600, SURVIVORS = MEMBERS - 1 };
+
+/* In place where that has a meaning; the last member dies before it has begun. */
+static void test_scaled_input_survives(pccl_collective collective, pccl_algorithm algorithm) {
+    struct pccl__core_options options = {
+        .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100, .segment_bytes = SEGMENT_BYTES};
+    struct cores c;
+    cores_make(&c, MEMBERS, &options);
+    double memory[SURVIVORS][SCALED], before[SCALED];
+    pccl_operation *ops[SURVIVORS];
+    for (int i = 0; i < SCALED; i++) before[i] = i + 1;
+    bool scatters = collective == PCCL_REDUCE_SCATTER;
+    for (uint32_t rank = 0; rank < SURVIVORS; rank++) {
+        size_t count = scatters ? SCALED / MEMBERS : SCALED;
+        memcpy(memory[rank], before, sizeof before);
+        ops[rank] = cores_start(&c, rank,
+                                (pccl_call){.collective = collective,
+                                            .dtype = PCCL_FLOAT64,
+                                            .op = PCCL_PREMUL_SUM,
+                                            .algorithm = algorithm,
+                                            .count = count,
+                                            .input = memory[rank],
+                                            .output = memory[rank] + (scatters ? rank * count : 0),
+                                            .factor = 3});
+    }
+    cores_run(&c, 1000);
+    cores_kill(&c, SURVIVORS);
+    cores_run(&c, 1000);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a member was lost");
+    for (uint32_t rank = 0; rank < SURVIVORS; rank++) {
+        EXPECT(ops[rank]->status == PCCL_PEER_LOST, "%s: %s", pccl_collective_name(collective), ops[rank]->text);
+        EXPECT(memcmp(memory[rank], before, sizeof before) == 0, "%s by %s: input of rank %u is not what it was",
+               pccl_collective_name(collective), pccl_algorithm_name(algorithm), rank);
+        pccl__core_handle_free(ops[rank]);
+    }
+    cores_free(&c);
+}
+
 int main(void) {
+    for (int c = 0; c < PCCL_COLLECTIVE_COUNT; c++)
+        for (int a = 0; a < PCCL_ALGORITHM_COUNT && pccl__reduces((pccl_collective)c); a++)
+            if (pccl__planner_find((pccl_collective)c, (pccl_algorithm)a))
+                test_scaled_input_survives((pccl_collective)c, (pccl_algorithm)a);
     test_longest_part_stays(0);
     test_longest_part_stays(PCCL_DEFERRED);
     FINISH();

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernel_test.c - every level of CPU against scalar, byte for byte; scalar against a reference written from the
- * definitions in kernel.h with other means (wide integers, a search for the nearest value). `--bench` measures.
+ * definitions in kernel.h with other means (wide integers, a search for the nearest value).
  */
 #include <fenv.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -17,13 +16,16 @@
 #include "check.h"
 #include "kernel/kernel.h"
 
-enum { LARGE_COUNT = 10007, LEVELS_MAX = 4, GUARD_BYTES = 64, GUARD = 0xa5 };
-static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_PROD, PCCL_MIN, PCCL_MAX};
+enum { LARGE_COUNT = 10007, ELEMENT_BYTES = 16, LEVELS_MAX = 4, GUARD_BYTES = 64, GUARD = 0xa5 };
+static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_PROD, PCCL_MIN, PCCL_MAX, PCCL_BAND, PCCL_BOR, PCCL_BXOR};
 enum { OPS = sizeof ops / sizeof ops[0] };
 static const uint32_t divisors[] = {1,        2,         3,   5,     7,     64,    100,   127,      128,
                                     200,      255,       256, 32767, 65535, 65536, 70000, 1u << 24, (1u << 24) + 1,
                                     1u << 31, UINT32_MAX};
 enum { DIVISORS = sizeof divisors / sizeof divisors[0] };
+static const double factors[] = {0, -0.0,  1,     -1,   0.5,   1.0 / 3,  -0.1,      65504,
+                                 3, 1e-40, 1e-42, 1e39, 1e300, HUGE_VAL, -HUGE_VAL, NAN};
+enum { FACTORS = sizeof factors / sizeof factors[0] };
 
 static struct pccl__kernels levels[LEVELS_MAX]; /* those this CPU has; [0] is scalar */
 static size_t levels_count;
@@ -50,6 +52,12 @@ static struct format format_of(pccl_dtype dtype) {
 }
 
 static bool is_float(pccl_dtype dtype) { return format_of(dtype).exponent_bits != 0; }
+
+/* What an element is made of: a complex number of two of them, all else of itself. */
+static pccl_dtype part_of(pccl_dtype dtype) {
+    return dtype == PCCL_COMPLEX64 ? PCCL_FLOAT32 : dtype == PCCL_COMPLEX128 ? PCCL_FLOAT64 : dtype;
+}
+static size_t parts_of(pccl_dtype dtype, size_t count) { return part_of(dtype) == dtype ? count : 2 * count; }
 
 static uint64_t infinity_bits(struct format f) { return ((1ull << f.exponent_bits) - 1) << f.fraction_bits; }
 static uint64_t sign_bit(struct format f) { return 1ull << (f.exponent_bits + f.fraction_bits); }
@@ -123,8 +131,14 @@ static uint64_t narrow_to(pccl_dtype dtype, __int128 value) {
     return (uint64_t)value & (bits == 64 ? UINT64_MAX : (1ull << bits) - 1);
 }
 
+static uint64_t reference_bool(pccl_reduce_op op, bool a, bool b) {
+    if (op == PCCL_BXOR) return a != b;
+    return op == PCCL_PROD || op == PCCL_MIN || op == PCCL_BAND ? a && b : a || b;
+}
+
 static uint64_t reference(pccl_reduce_op op, pccl_dtype dtype, uint64_t a_bits, uint64_t b_bits) {
     if (is_float(dtype)) return reference_float(op, dtype, a_bits, b_bits);
+    if (dtype == PCCL_BOOL) return reference_bool(op, a_bits, b_bits);
     __int128 a = wide(dtype, a_bits), b = wide(dtype, b_bits);
     switch (op) {
     case PCCL_SUM:
@@ -133,9 +147,27 @@ static uint64_t reference(pccl_reduce_op op, pccl_dtype dtype, uint64_t a_bits, 
         return narrow_to(dtype, (__int128)((unsigned __int128)a * (unsigned __int128)b));
     case PCCL_MIN:
         return narrow_to(dtype, a < b ? a : b);
-    default:
+    case PCCL_MAX:
         return narrow_to(dtype, a > b ? a : b);
+    case PCCL_BAND:
+        return a_bits & b_bits;
+    case PCCL_BOR:
+        return a_bits | b_bits;
+    default:
+        return (a_bits | b_bits) & ~(a_bits & b_bits);
     }
+}
+
+/* (a + bi)(c + di), one part of it. */
+static uint64_t reference_product(pccl_dtype f, bool imaginary, const uint64_t left[2], const uint64_t right[2]) {
+    uint64_t first = reference_float(PCCL_PROD, f, left[0], right[imaginary]);
+    uint64_t second = reference_float(PCCL_PROD, f, left[1], right[!imaginary]);
+    return reference_float(PCCL_SUM, f, first, imaginary ? second : second ^ sign_bit(format_of(f)));
+}
+
+static uint64_t reference_scale(pccl_dtype dtype, uint64_t bits, double factor) {
+    double value = decode(format_of(dtype), bits);
+    return encode(dtype, dtype == PCCL_FLOAT64 ? value * factor : (double)((float)value * (float)factor));
 }
 
 static uint64_t reference_divide(pccl_dtype dtype, uint64_t bits, uint32_t divisor) {
@@ -186,9 +218,10 @@ static uint64_t special(pccl_dtype dtype, uint32_t which) {
 enum { SPECIALS = 30 };
 
 /* Random bits (many NaNs and infinities for small floats), specials, and neighbours of one size that really add up. */
-static void fill_random(pccl_dtype dtype, void *array, size_t count, uint64_t *seed) {
+static void fill_random(pccl_dtype of, void *array, size_t count, uint64_t *seed) {
+    pccl_dtype dtype = part_of(of);
     struct format f = format_of(dtype);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < parts_of(of, count); i++) {
         uint64_t bits = narrow_to(dtype, (__int128)prng_next(seed));
         uint32_t kind = prng_below(seed, 4);
         if (kind == 0)
@@ -211,27 +244,37 @@ static const char *dtype_op(pccl_dtype dtype, pccl_reduce_op op) {
 
 static void expect_reduced(const struct pccl__kernels *k, pccl_reduce_op op, pccl_dtype dtype, const void *left,
                            const void *right, void *target, size_t count) {
+    pccl_dtype part = part_of(dtype);
     k->reduce[op][dtype](target, left, right, count);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t a = get(dtype, left, i), b = get(dtype, right, i);
-        uint64_t want = reference(op, dtype, a, b), is = get(dtype, target, i);
+    for (size_t i = 0; i < parts_of(dtype, count); i++) {
+        uint64_t a = get(part, left, i), b = get(part, right, i), is = get(part, target, i);
+        uint64_t want = reference(op, part, a, b);
+        if (part != dtype && op == PCCL_PROD) {
+            uint64_t l[2] = {get(part, left, i & ~1u), get(part, left, i | 1)};
+            uint64_t r[2] = {get(part, right, i & ~1u), get(part, right, i | 1)};
+            want = reference_product(part, i & 1, l, r);
+        }
         EXPECT(is == want, "%s %s of %" PRIx64 ", %" PRIx64 " is %" PRIx64 ", want %" PRIx64, k->level,
                dtype_op(dtype, op), a, b, is, want);
     }
 }
 
 static void test_values(const struct pccl__kernels *k) {
-    static uint8_t left[LARGE_COUNT * 8], right[LARGE_COUNT * 8], target[LARGE_COUNT * 8];
+    static uint8_t left[LARGE_COUNT * ELEMENT_BYTES], right[LARGE_COUNT * ELEMENT_BYTES],
+        target[LARGE_COUNT * ELEMENT_BYTES];
     uint64_t seed = 1;
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
         for (uint32_t i = 0; i < SPECIALS * SPECIALS; i++) {
-            put(d, left, i, special(d, i / SPECIALS));
-            put(d, right, i, special(d, i % SPECIALS));
+            put(part_of(d), left, i, special(part_of(d), i / SPECIALS));
+            put(part_of(d), right, i, special(part_of(d), i % SPECIALS));
         }
-        for (int o = 0; o < OPS; o++) expect_reduced(k, ops[o], d, left, right, target, SPECIALS * SPECIALS);
+        size_t count = SPECIALS * SPECIALS / parts_of(d, 1);
+        for (int o = 0; o < OPS; o++)
+            if (k->reduce[ops[o]][d]) expect_reduced(k, ops[o], d, left, right, target, count);
         fill_random(d, left, LARGE_COUNT, &seed);
         fill_random(d, right, LARGE_COUNT, &seed);
-        for (int o = 0; o < OPS; o++) expect_reduced(k, ops[o], d, left, right, target, LARGE_COUNT);
+        for (int o = 0; o < OPS; o++)
+            if (k->reduce[ops[o]][d]) expect_reduced(k, ops[o], d, left, right, target, LARGE_COUNT);
     }
 }
 
@@ -244,15 +287,16 @@ static void test_all_16_bits(const struct pccl__kernels *k) {
     }
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
         for (int o = 0; o < OPS && pccl_dtype_bytes(d) == 2; o++)
-            expect_reduced(k, ops[o], d, left, right, target, 65536);
+            if (k->reduce[ops[o]][d]) expect_reduced(k, ops[o], d, left, right, target, 65536);
 }
 
 static void expect_divided(const struct pccl__kernels *k, pccl_dtype dtype, const void *input, void *target,
                            uint32_t divisor, size_t count) {
+    pccl_dtype part = part_of(dtype);
     memcpy(target, input, count * pccl_dtype_bytes(dtype));
     k->divide[dtype](target, divisor, count);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t a = get(dtype, input, i), want = reference_divide(dtype, a, divisor), is = get(dtype, target, i);
+    for (size_t i = 0; i < parts_of(dtype, count); i++) {
+        uint64_t a = get(part, input, i), want = reference_divide(part, a, divisor), is = get(part, target, i);
         EXPECT(is == want, "%s %s %" PRIx64 " / %" PRIu32 " is %" PRIx64 ", want %" PRIx64, k->level,
                pccl_dtype_name(dtype), a, divisor, is, want);
     }
@@ -262,10 +306,10 @@ static void test_divide(const struct pccl__kernels *k) {
     static uint8_t input[65536 * 2 + 4], target[65536 * 2 + 4];
     uint64_t seed = 2;
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
-        for (int i = 0; i < DIVISORS; i++) {
+        for (int i = 0; i < DIVISORS && k->divide[d]; i++) {
             size_t count = 1019;
             fill_random(d, input, count, &seed);
-            for (size_t j = 0; j < count / 2 && !is_float(d); j++) { /* multiples, one less, one more */
+            for (size_t j = 0; j < count / 2 && !is_float(part_of(d)); j++) { /* multiples, one less, one more */
                 __int128 multiple = (__int128)divisors[i] * prng_below(&seed, 100000) + (int)(j % 3) - 1;
                 put(d, input, j, narrow_to(d, j % 2 ? -multiple : multiple));
             }
@@ -275,7 +319,8 @@ static void test_divide(const struct pccl__kernels *k) {
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
         size_t bytes = pccl_dtype_bytes(d), count = bytes == 1 ? 256 : 65536;
         for (uint32_t i = 0; i < count && bytes <= 2; i++) put(d, input, i, i);
-        for (uint32_t divisor = 1; divisor <= 130 && bytes <= 2; divisor += bytes == 1 || divisor < 3 ? 1 : 38)
+        for (uint32_t divisor = 1; divisor <= 130 && bytes <= 2 && k->divide[d];
+             divisor += bytes == 1 || divisor < 3 ? 1 : 38)
             expect_divided(k, d, input, target, divisor, count);
     }
 }
@@ -285,8 +330,8 @@ enum { ALIAS_NONE, ALIAS_LEFT, ALIAS_RIGHT, ALIASES };
 /* One call at odd addresses, against scalar on a copy; nothing else may have changed. */
 static void expect_shape(const struct pccl__kernels *k, pccl_reduce_op op, pccl_dtype dtype, size_t count, int alias,
                          uint64_t *seed) {
-    static uint8_t memory[3][2 * GUARD_BYTES + LARGE_COUNT * 8 + 16], before[3][sizeof memory[0]];
-    static uint8_t want[LARGE_COUNT * 8];
+    static uint8_t memory[3][2 * GUARD_BYTES + LARGE_COUNT * ELEMENT_BYTES + 16], before[3][sizeof memory[0]];
+    static uint8_t want[LARGE_COUNT * ELEMENT_BYTES];
     size_t bytes = count * pccl_dtype_bytes(dtype), at[3];
     memset(memory, GUARD, sizeof memory);
     for (int i = 0; i < 3; i++) {
@@ -308,34 +353,81 @@ static void test_shapes(const struct pccl__kernels *k) {
     uint64_t seed = 3;
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
         for (int o = 0; o < OPS; o++)
-            for (int alias = 0; alias < ALIASES; alias++) {
+            for (int alias = 0; alias < ALIASES && k->reduce[ops[o]][d]; alias++) {
                 for (size_t count = 0; count <= 67; count++) expect_shape(k, ops[o], d, count, alias, &seed);
                 expect_shape(k, ops[o], d, LARGE_COUNT, alias, &seed);
             }
 }
 
 static void test_divide_shapes(const struct pccl__kernels *k) {
-    uint8_t memory[2 * GUARD_BYTES + 67 * 8 + 16], want[sizeof memory];
+    uint8_t memory[2 * GUARD_BYTES + 67 * ELEMENT_BYTES + 16], want[sizeof memory];
     uint64_t seed = 4;
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
-        for (size_t count = 0; count <= 67; count++) {
+        for (size_t count = 0; count <= 67 && k->divide[d]; count++) {
+            pccl_dtype part = part_of(d);
             size_t at = GUARD_BYTES + prng_below(&seed, 16);
             memset(memory, GUARD, sizeof memory);
             fill_random(d, memory + at, count, &seed);
             memcpy(want, memory, sizeof memory);
-            for (size_t i = 0; i < count; i++) put(d, want + at, i, reference_divide(d, get(d, want + at, i), 3));
+            for (size_t i = 0; i < parts_of(d, count); i++)
+                put(part, want + at, i, reference_divide(part, get(part, want + at, i), 3));
             k->divide[d](memory + at, 3, count);
             EXPECT(memcmp(memory, want, sizeof memory) == 0, "%s %s, %zu elements", k->level, pccl_dtype_name(d),
                    count);
         }
 }
 
+/* Into other memory and onto itself, at odd addresses, by every factor; nothing else may have changed. */
+static void expect_scaled(const struct pccl__kernels *k, pccl_dtype dtype, double factor, size_t count,
+                          uint64_t *seed) {
+    static uint8_t source[LARGE_COUNT * ELEMENT_BYTES + 16];
+    static uint8_t memory[2 * GUARD_BYTES + sizeof source], want[sizeof memory];
+    pccl_dtype part = part_of(dtype);
+    size_t bytes = count * pccl_dtype_bytes(dtype), at = GUARD_BYTES + prng_below(seed, 16);
+    uint8_t *from = source + prng_below(seed, 16);
+    fill_random(dtype, from, count, seed);
+    memset(want, GUARD, sizeof want);
+    for (size_t i = 0; i < parts_of(dtype, count); i++)
+        put(part, want + at, i, reference_scale(part, get(part, from, i), factor));
+    for (int alias = 0; alias < 2; alias++) {
+        memset(memory, GUARD, sizeof memory);
+        if (alias) memcpy(memory + at, from, bytes);
+        k->scale[dtype](memory + at, alias ? memory + at : from, factor, count);
+        EXPECT(memcmp(memory, want, sizeof memory) == 0, "%s %s, %zu elements by %g, alias %d", k->level,
+               pccl_dtype_name(dtype), count, factor, alias);
+    }
+}
+
+static void test_scale(const struct pccl__kernels *k) {
+    uint64_t seed = 7;
+    for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
+        for (int f = 0; f < FACTORS && k->scale[d]; f++) {
+            expect_scaled(k, d, factors[f], LARGE_COUNT, &seed);
+            for (size_t count = 0; count <= 67 && f == 5; count++) expect_scaled(k, d, factors[f], count, &seed);
+        }
+}
+
+/* One of all kinds of kernels: those of `ops`, then divide, then scale. false: there is none. */
+enum { KINDS = OPS + 2 };
+static bool run(const struct pccl__kernels *k, int kind, pccl_dtype dtype, void *result, const void *right) {
+    if (kind < OPS && k->reduce[ops[kind]][dtype])
+        k->reduce[ops[kind]][dtype](result, result, right, LARGE_COUNT);
+    else if (kind == OPS && k->divide[dtype])
+        k->divide[dtype](result, 3, LARGE_COUNT);
+    else if (kind == OPS + 1 && k->scale[dtype])
+        k->scale[dtype](result, result, 1.0 / 3, LARGE_COUNT); /* a factor that is rounded */
+    else
+        return false;
+    return true;
+}
+
 /* A thread that rounds upwards and flushes subnormals gets the same bytes, and its modes back. */
 static void test_modes(const struct pccl__kernels *k) {
-    static uint8_t left[LARGE_COUNT * 8], right[LARGE_COUNT * 8], want[LARGE_COUNT * 8], target[LARGE_COUNT * 8];
+    static uint8_t left[LARGE_COUNT * ELEMENT_BYTES], right[LARGE_COUNT * ELEMENT_BYTES],
+        want[LARGE_COUNT * ELEMENT_BYTES], target[LARGE_COUNT * ELEMENT_BYTES];
     uint64_t seed = 5;
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++)
-        for (int o = 0; o < OPS + 1; o++) {
+        for (int kind = 0; kind < KINDS; kind++) {
             fill_random(d, left, LARGE_COUNT, &seed);
             fill_random(d, right, LARGE_COUNT, &seed);
             for (int odd = 0; odd < 2; odd++) {
@@ -346,10 +438,7 @@ static void test_modes(const struct pccl__kernels *k) {
                 unsigned modes = _mm_getcsr() | (odd ? 0x8040u : 0);
                 _mm_setcsr(modes);
 #endif
-                if (o < OPS)
-                    k->reduce[ops[o]][d](result, result, right, LARGE_COUNT);
-                else
-                    k->divide[d](result, 3, LARGE_COUNT);
+                run(k, kind, d, result, right);
 #if defined(__x86_64__)
                 unsigned sticky = 0x3f, after = _mm_getcsr();
                 _mm_setcsr(after & ~0x8040u);
@@ -434,11 +523,28 @@ static void test_hash(void) {
 static void test_names(void) {
     EXPECT(strcmp(pccl_dtype_name(PCCL_BFLOAT16), "bfloat16") == 0 && pccl_dtype_bytes(PCCL_BFLOAT16) == 2);
     EXPECT(strcmp(pccl_dtype_name(PCCL_UINT64), "uint64") == 0 && pccl_dtype_bytes(PCCL_UINT64) == 8);
+    EXPECT(strcmp(pccl_dtype_name(PCCL_COMPLEX128), "complex128") == 0 && pccl_dtype_bytes(PCCL_COMPLEX128) == 16);
     EXPECT(strcmp(pccl_reduce_op_name(PCCL_AVG), "avg") == 0);
+    EXPECT(strcmp(pccl_reduce_op_name(PCCL_PREMUL_SUM), "premul_sum") == 0);
+    for (int o = 0; o < PCCL_REDUCE_OP_COUNT; o++) EXPECT(strcmp(pccl_reduce_op_name(o), "?") != 0);
     EXPECT(pccl_dtype_bytes(PCCL_DTYPE_COUNT) == 0 && pccl_dtype_bytes((pccl_dtype)-1) == 0);
     EXPECT(strcmp(pccl_dtype_name(PCCL_DTYPE_COUNT), "?") == 0);
     EXPECT(strcmp(pccl_reduce_op_name((pccl_reduce_op)-1), "?") == 0);
     for (int d = 0; d < PCCL_DTYPE_COUNT; d++) EXPECT(pccl_dtype_bytes(d) > 0 && strcmp(pccl_dtype_name(d), "?") != 0);
+}
+
+/* As pccl.h lists them: a letter for each operation, in its order. */
+static bool exists(pccl_reduce_op op, pccl_dtype dtype) {
+    const char *letters = "SAP<>&|^";
+    if (is_float(dtype))
+        letters = "SAP<>...*";
+    else if (is_float(part_of(dtype)))
+        letters = "SAP.....*";
+    else if (dtype == PCCL_BOOL)
+        letters = "S.P<>&|^";
+    else if (dtype == PCCL_FLOAT8_E4M3FN || dtype == PCCL_FLOAT8_E5M2)
+        letters = "";
+    return strlen(letters) > op && letters[op] != '.';
 }
 
 /* Thread-safe, complete, and obedient to its mask. */
@@ -460,9 +566,14 @@ static void test_tables(void) {
     for (size_t i = 0; i < levels_count; i++) {
         EXPECT(levels[i].crc32c != NULL);
         for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
-            EXPECT(levels[i].divide[d] != NULL);
-            EXPECT(levels[i].reduce[PCCL_AVG][d] == levels[i].reduce[PCCL_SUM][d]);
-            for (int o = 0; o < PCCL_REDUCE_OP_COUNT; o++) EXPECT(levels[i].reduce[o][d] != NULL);
+            EXPECT((levels[i].divide[d] != NULL) == exists(PCCL_AVG, d), "%s", pccl_dtype_name(d));
+            EXPECT((levels[i].scale[d] != NULL) == exists(PCCL_PREMUL_SUM, d), "%s", pccl_dtype_name(d));
+            for (int o = 0; o < PCCL_REDUCE_OP_COUNT; o++) {
+                EXPECT((levels[i].reduce[o][d] != NULL) == exists(o, d), "%s", dtype_op(d, o));
+                EXPECT(pccl__reduces_dtype(o, d) == exists(o, d), "%s", dtype_op(d, o));
+                if (exists(o, d) && (o == PCCL_AVG || o == PCCL_PREMUL_SUM))
+                    EXPECT(levels[i].reduce[o][d] == levels[i].reduce[PCCL_SUM][d], "%s", dtype_op(d, o));
+            }
         }
     }
 }
@@ -477,71 +588,8 @@ static void find_levels(void) {
     }
 }
 
-/* ---------------------------------------------------------------- bench */
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* What is measured: op < OPS reduces, OPS divides, then crc32c, then hash. */
-static void bench_call(const struct pccl__kernels *k, int op, pccl_dtype d, uint8_t *memory, size_t bytes) {
-    uint8_t digest[16];
-    size_t count = bytes / pccl_dtype_bytes(d);
-    if (op < OPS)
-        k->reduce[ops[op]][d](memory, memory, memory + bytes, count);
-    else if (op == OPS)
-        k->divide[d](memory, 3, count);
-    else if (op == OPS + 1)
-        memory[0] = (uint8_t)k->crc32c(0, memory, bytes);
-    else {
-        pccl_hash128(memory, bytes, digest);
-        memory[0] = digest[0];
-    }
-}
-
-/* Bytes of the target per second, in GB; the best of some batches, as other programs disturb. */
-static double bench_one(const struct pccl__kernels *k, int op, pccl_dtype d, uint8_t *memory, size_t bytes) {
-    double best = 0;
-    size_t calls = bytes > 1 << 20 ? 1 : 64;
-    uint64_t one = is_float(d) ? encode(d, 1.0) : 1; /* sums and products of it meet no slow subnormals */
-    for (size_t width = pccl_dtype_bytes(d); width < 8; width *= 2) one |= one << 8 * width;
-    for (size_t filled = 0; filled < 2 * bytes; filled += 8) memcpy(memory + filled, &one, 8);
-    for (int batch = 0; batch < 5; batch++) {
-        double start = now_s();
-        for (size_t i = 0; i < calls; i++) bench_call(k, op, d, memory, bytes);
-        double rate = 1e-9 * (double)(bytes * calls) / (now_s() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
-}
-
-static int bench(void) {
-    static const size_t sizes[] = {256 << 10, 64 << 20};
-    uint8_t *memory = aligned_alloc(64, 2 * sizes[1]);
-    EXPECT(memory != NULL);
-    for (int s = 0; s < 2; s++)
-        for (size_t i = 0; i < levels_count; i++) {
-            const struct pccl__kernels *k = &levels[i];
-            printf("%s, %zu KiB, GB/s\n%-10s", k->level, sizes[s] >> 10, "");
-            for (int o = 0; o < OPS; o++) printf("%8s", pccl_reduce_op_name(ops[o]));
-            printf("%8s\n", "divide");
-            for (int d = 0; d < PCCL_DTYPE_COUNT; d++) {
-                printf("%-10s", pccl_dtype_name(d));
-                for (int o = 0; o <= OPS; o++) printf("%8.1f", bench_one(k, o, d, memory, sizes[s]));
-                printf("\n");
-            }
-            printf("%-10s%8.1f\n", "crc32c", bench_one(k, OPS + 1, PCCL_UINT8, memory, sizes[s]));
-            printf("%-10s%8.1f\n\n", "hash128", bench_one(k, OPS + 2, PCCL_UINT8, memory, sizes[s]));
-        }
-    free(memory);
-    return 0;
-}
-
-int main(int argc, char **argv) {
+int main(void) {
     find_levels();
-    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench();
     test_tables();
     test_names();
     test_hash();
@@ -551,6 +599,7 @@ int main(int argc, char **argv) {
         test_divide(&levels[i]);
         test_shapes(&levels[i]);
         test_divide_shapes(&levels[i]);
+        test_scale(&levels[i]);
         test_modes(&levels[i]);
         test_crc32c_vectors(&levels[i]);
         test_crc32c_lengths(&levels[i]);

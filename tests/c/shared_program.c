@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "shared_program.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "base/prng.h"
 #include "engine/layout.h"
+#include "kernel/kernel.h"
 #include "plan/plan.h"
 
 /* ---------------------------------------------------------------- drawing */
@@ -26,16 +28,17 @@ static bool all_know(pccl_collective collective) {
 }
 
 struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random) {
-    static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64};
-    static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX};
+    static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64, PCCL_COMPLEX64};
+    static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX, PCCL_PREMUL_SUM};
     static const uint32_t bounds[] = {3, 100, 5000, PROGRAM_COUNT_MAX};
     struct program_step step = {.number = number, .in_place = prng_below(random, 2)};
     pccl_collective collective = (pccl_collective)prng_below(random, PCCL_COLLECTIVE_COUNT - 1);
     if (collective >= PCCL_COMMIT) collective++; /* not that one */
     step.call = (pccl_call){.collective = collective,
-                            .dtype = dtypes[prng_below(random, 4)],
-                            .op = ops[prng_below(random, 3)],
+                            .dtype = dtypes[prng_below(random, 5)],
+                            .op = ops[prng_below(random, 4)],
                             .count = prng_below(random, bounds[prng_below(random, 4)])};
+    if (!pccl__reduces_dtype(step.call.op, step.call.dtype)) step.call.op = PCCL_SUM;
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
     step.uneven = in_parts(collective) && (all_links || all_know(collective)) && prng_below(random, 2);
     if (all_links && pccl__reduces(collective) && prng_below(random, 3) == 0) step.call.flags = PCCL_DETERMINISTIC;
@@ -136,28 +139,35 @@ static void put(pccl_dtype dtype, uint8_t *at, uint64_t i, int64_t v) {
         ((float *)at)[i] = (float)v;
     else if (dtype == PCCL_FLOAT64)
         ((double *)at)[i] = (double)v;
+    else if (dtype == PCCL_COMPLEX64)
+        ((float *)at)[2 * i] = (float)v, ((float *)at)[2 * i + 1] = (float)-v;
     else
         ((int8_t *)at)[i] = (int8_t)v;
 }
 
 static double get(pccl_dtype dtype, const uint8_t *at, uint64_t i) {
+    const float *number = (const float *)at + 2 * i;
+    if (dtype == PCCL_COMPLEX64) return number[0] == -number[1] ? number[0] : NAN;
     if (dtype == PCCL_INT32) return ((const int32_t *)at)[i];
     if (dtype == PCCL_FLOAT32) return ((const float *)at)[i];
     if (dtype == PCCL_FLOAT64) return ((const double *)at)[i];
     return ((const int8_t *)at)[i];
 }
 
+static double factor_of(uint32_t peer) { return (double)(peer % 4) - 1; }
+
 /* Of the first `ranks` members. */
 static double reduced(const struct program_step *step, struct program_group group, uint32_t ranks, uint64_t i) {
-    double total = (double)value(group.members[0], step->number, i);
-    for (uint32_t rank = 1; rank < ranks; rank++) {
+    double total = 0;
+    for (uint32_t rank = 0; rank < ranks; rank++) {
         double v = (double)value(group.members[rank], step->number, i);
-        if (step->call.op == PCCL_SUM)
+        if (step->call.op == PCCL_PREMUL_SUM) v *= factor_of(group.members[rank]);
+        if (step->call.op == PCCL_SUM || step->call.op == PCCL_PREMUL_SUM)
             total += v;
         else if (step->call.op == PCCL_MIN)
-            total = v < total ? v : total;
+            total = rank == 0 || v < total ? v : total;
         else
-            total = v > total ? v : total;
+            total = rank == 0 || v > total ? v : total;
     }
     return total;
 }
@@ -224,6 +234,7 @@ pccl_call program_prepare(const struct program_step *step, struct program_group 
     call.input = buffers->input;
     call.output = buffers->output;
     call.root = root_of(step, group);
+    call.factor = factor_of(group.members[group.rank]);
     if (!step->uneven) return call;
     call.flags |= PCCL_UNEVEN;
     call.count = part(step, group.rank, group.rank);
