@@ -98,13 +98,15 @@ class Member:
 
     # ------------------------------------------------------------ work
 
-    def do_run(self, collective: str, step: int, elements: int, in_place: bool) -> None:
-        """Calls until it succeeds. Reports `outcome`: the epochs that the attempts were lost in, and the result."""
+    def do_run(self, collective: str, step: int, elements: int, in_place: bool, more: dict[str, Any]) -> None:
+        """Calls until it succeeds. Reports `outcome`: why the attempts before were lost, and the result."""
         lost: list[str] = []
         while True:
             epoch = self._comm.epoch
-            work = COLLECTIVES[collective](self._comm, self._number, step, elements, in_place)
+            work = COLLECTIVES[collective](self._comm, self._number, step, elements, in_place, **more)
             before = work.digest()
+            if self._comm.epoch != epoch:
+                continue  # made for a group that is no more
             try:
                 info = work.call()
             except pccl.PeerLost as loss:
@@ -117,8 +119,14 @@ class Member:
                 self._failed(failure)
                 return
             else:
+                members = work.members(info)
                 self._line.send(
-                    kind="outcome", lost=lost, members=work.members(), world_size=info.world_size, epoch=info.epoch
+                    kind="outcome",
+                    lost=lost,
+                    members=members,
+                    world_size=info.world_size,
+                    epoch=info.epoch,
+                    algorithm=info.algorithm,
                 )
                 return
 
@@ -156,8 +164,7 @@ class Member:
         """So many small all_reduces, each of which must succeed at once, in one epoch."""
         for step in range(steps):
             work = COLLECTIVES["all_reduce"](self._comm, self._number, step, 1000, True)
-            work.call()
-            work.members()
+            work.members(work.call())
         self._line.send(kind="streamed", epoch=self._comm.epoch)
 
     def do_round(self) -> None:
@@ -166,11 +173,11 @@ class Member:
         while True:
             work = COLLECTIVES["all_reduce"](self._comm, self._number, 1, 1000, True)
             try:
-                work.call()
+                info = work.call()
                 break
             except pccl.PeerLost:
                 lost += 1
-        members = work.members()
+        members = work.members(info)
         pending = self._comm.are_peers_pending()
         if pending:
             self._comm.update_topology()
@@ -222,6 +229,10 @@ class Member:
             rss = int(statm.read().split()[1]) * PAGE_BYTES
         fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
         self._line.send(kind="footprint", fds=fds, threads=threads, rss=rss, cpu=cpu)
+
+    def do_transports(self) -> None:
+        """How its bytes get to the others."""
+        self._line.send(kind="transports", names=sorted(self._comm.transports.values()))
 
     def _failed(self, failure: pccl.PCCLError) -> None:
         self._line.send(kind="error", error=type(failure).__name__, text=str(failure))

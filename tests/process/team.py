@@ -17,7 +17,7 @@ from pccl.fleet import Child
 from pccl.stress.relay import Link, Relay
 from tests.process.harness import PATIENCE, Run
 from tests.process.member import serving
-from tests.process.workload import FORMS
+from tests.process.workload import FORMS, FROM_ROOT
 
 SMALL = 1000
 LARGE = 1 << 19
@@ -44,12 +44,13 @@ class Member:
 class Outcome:
     """Of one operation, the same for all survivors: whose contributions are in the result (all survivors', where it
     does not tell). How many attempts failed before, at most, and what was told then. The epoch in which it succeeded;
-    a verdict may have ended it there."""
+    a verdict may have ended it there. By which algorithm."""
 
     members: list[int]
     lost: int
     texts: list[str]
     epoch: int
+    algorithm: int
 
 
 class Team:
@@ -129,12 +130,14 @@ class Team:
     def answers(self, kind: str, members: Iterable[Member]) -> list[dict[str, Any]]:
         return [self.run.expect(member.child, kind) for member in members]
 
-    def begin(self, collective: str, elements: int, in_place: bool, members: Iterable[Member] | None = None) -> None:
-        """Lets these, or all, start one operation. They call until they succeed."""
+    def begin(
+        self, collective: str, elements: int, in_place: bool, members: Iterable[Member] | None = None, **more: Any
+    ) -> None:
+        """Lets these, or all, start one operation. They call until they succeed. `more`: see COLLECTIVES."""
         members = self.all if members is None else list(members)
         self._steps += 1
         fields = {"collective": collective, "step": self._steps, "elements": elements, "in_place": in_place}
-        self.tell(members, "run", **fields)
+        self.tell(members, "run", more=more, **fields)
 
     def outcomes(self, survivors: Iterable[Member] | None = None) -> Outcome:
         """Waits for the results of `begin` and asserts that these, or all, agree on them."""
@@ -145,7 +148,7 @@ class Team:
         assert all(it == named[0] for it in named), f"different results: {results}"
         members = named[0] if named else sorted(member.number for member in survivors)
         worst = max(results, key=lambda it: len(it["lost"]))  # who had not called yet has nothing to lose
-        return Outcome(members, len(worst["lost"]), worst["lost"], results[0]["epoch"])
+        return Outcome(members, len(worst["lost"]), worst["lost"], results[0]["epoch"], results[0]["algorithm"])
 
     def settle(self) -> None:
         """Operations until one succeeds at once, which all that are left have to take part in: an operation may have
@@ -163,17 +166,23 @@ class Team:
             self.begin(collective, SMALL, in_place)
             outcome = self.outcomes()
             assert outcome.lost == 0, f"{collective} failed: {outcome.texts}"
-            if collective != "broadcast":
+            if collective not in FROM_ROOT:
                 assert outcome.members == sorted(self.members), f"{collective} of {outcome.members}"
 
     # ------------------------------------------------------------ traffic
 
-    def traffic(self, collective: str, elements: int, in_place: bool) -> int:
+    def traffic(self, collective: str, elements: int, in_place: bool, **more: Any) -> int:
         """How many bytes an undisturbed operation moves between all members, roughly: acknowledgements vary."""
         before = self.data.total_bytes()
-        self.begin(collective, elements, in_place)
+        self.begin(collective, elements, in_place, **more)
         self.outcomes()
         return self.data.total_bytes() - before
+
+    @property
+    def shares_memory(self) -> bool:
+        """Do the bytes of all links take the way around the relays?"""
+        self.tell(self.all, "transports")
+        return all(set(it["names"]) == {"shm"} for it in self.answers("transports", self.all))
 
     def links_of(self, member: Member) -> list[tuple[Link, str | None]]:
         """What the data of a member pass through: its own link, and its connections (by name) through the others'."""

@@ -105,8 +105,10 @@ def varying(line: Line, address: str) -> None:
         size = 30_000 - 2 * step
         x = np.ones(size, np.float32)
         comm.all_reduce(x)
-        if step % 2:
+        if step % 3 == 0:
             comm.all_gather(x, np.empty(2 * size, np.float32))
+        elif step % 3 == 1:
+            comm.all_to_all(x)
         else:
             comm.reduce_scatter(x, np.empty(size // 2, np.float32))
         if step == 500:

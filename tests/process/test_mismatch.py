@@ -75,17 +75,20 @@ def test_another_order_op_or_root(one: Call, other: Call, words: tuple[str, str]
         assert all(local.all(reduces))
 
 
-@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
 def test_another_trailing_shape_on_one_of_four(collective: str) -> None:
-    """B25: (4, 4) on three ranks, (4, 3) on the last: an error on all four. (There is no all_to_all yet; these are the
-    collectives with blocks.)"""
+    """B25: (4, 4) on three ranks, (4, 3) on the last: an error on all four, and the inputs are what they were."""
 
-    def call(comm: pccl.Communicator) -> object:
+    def call(comm: pccl.Communicator) -> None:
         block = np.ones((4, 3 if comm.rank == 3 else 4), np.float32)
-        whole = np.ones((4, *block.shape), np.float32)
-        if collective == "all_gather":
-            return comm.all_gather(block, whole)
-        return comm.reduce_scatter(whole, block)
+        whole = np.full((4, *block.shape), 2, np.float32)
+        send, recv = (block, whole) if collective.endswith("gather") else (whole, block)
+        if collective == "all_to_all":
+            recv = None
+        try:
+            getattr(comm, collective)(send, recv)
+        finally:
+            assert (send == send.flat[0]).all(), "the input has changed"
 
     for text in mismatched([call] * 4):
         assert "[16]" in text
