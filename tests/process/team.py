@@ -25,8 +25,8 @@ LARGE = 1 << 19
 
 RSS_BYTES = int((16 << 20) * PATIENCE)  # sanitizers hold freed memory back
 IDLE_CPU = 0.1
-PATIENCE = 40
-"""How often a footprint is taken until it is as it was."""
+ATTEMPTS = 40
+"""How often an operation, or a footprint, is tried until it is as it was."""
 
 
 @dataclass
@@ -153,12 +153,12 @@ class Team:
     def settle(self) -> None:
         """Operations until one succeeds at once, which all that are left have to take part in: an operation may have
         succeeded just before a failure, and a broken link is noticed by who uses it."""
-        for _ in range(PATIENCE):
+        for _ in range(ATTEMPTS):
             self.begin("all_reduce", SMALL, True)
             outcome = self.outcomes()
             if outcome.lost == 0 and outcome.members == sorted(self.members):
                 return
-        raise AssertionError(f"after {PATIENCE} operations: {outcome}")
+        raise AssertionError(f"after {ATTEMPTS} operations: {outcome}")
 
     def works(self) -> None:
         """Every collective of all members is exact at the first call."""
@@ -201,7 +201,7 @@ class Team:
         of takes a moment to be gone. Of memory: up to so much more. Of descriptors: no more than any member ever had
         before, since a link may just have been down when that was looked at."""
         members = list(members)
-        for _ in range(PATIENCE):
+        for _ in range(ATTEMPTS):
             now = self._measured(members)
             worse = [
                 (then, it)
