@@ -10,9 +10,10 @@
  *
  * There are two classes of links, those inside a host and those between hosts. A planner that knows hosts
  * (PCCL__BY_HOST) pays each part of its work at the price of the links it uses, and all bytes that leave one host, for
- * its members share a wire. Any other pays the price between hosts for all it does: its slowest link sets the pace. By
- * host is considered only where there are several; within one, it would be everyone to everyone at once, which the
- * model takes for free.
+ * its members share a wire. Any other pays the price between hosts for all it does: its slowest link sets the pace.
+ * Near ties go to the one that knows hosts, which loses less where the wire is slower than assumed. It is considered
+ * only where there are several and some have several members; within one host it would be everyone to everyone at once,
+ * which the model takes for free.
  *
  * Only those are asked whose links the group's shape has. A new algorithm is one file with its builder and one line
  * here; each collective needs one for each shape.
@@ -118,12 +119,12 @@ static double tree_exchange_volume(shape_ref shape) {
 
 /* Collective, algorithm, builder, links, traits, rounds, volume, transfers. */
 static const struct pccl__planner planners[] = {
+    {PCCL_ALL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     hierarchical_rounds, hierarchical_volume, hierarchical_transfers},
     {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, ring_all_reduce_rounds,
      ring_all_reduce_volume, ring_all_reduce_rounds},
     {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, halving_rounds,
      halving_volume, halving_transfers},
-    {PCCL_ALL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
-     hierarchical_rounds, hierarchical_volume, hierarchical_transfers},
     {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, two_rounds, star_volume, star_volume},
     {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
      doubling_rounds, doubling_volume, doubling_volume},
@@ -220,7 +221,7 @@ static double cost_ns(const struct pccl__planner *planner, shape_ref shape, uint
 static bool considered(const struct pccl__planner *planner, pccl_collective collective, shape_ref shape,
                        uint8_t needed) {
     if (planner->collective != collective || !pccl__planner_fits(planner, shape, needed)) return false;
-    return !(planner->traits & PCCL__BY_HOST) || shape->hosts > 1;
+    return !(planner->traits & PCCL__BY_HOST) || (shape->hosts > 1 && shape->host_most > 1);
 }
 
 /* "ring: about 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling: about 27.0 ms" */
