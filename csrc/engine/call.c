@@ -42,10 +42,10 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
     if (call->algorithm != PCCL_AUTO && !planner)
         return pccl__fail(error, PCCL_INVALID, "no algorithm %s for %s", pccl_algorithm_name(call->algorithm), name);
-    if (!(call->flags & PCCL_DETERMINISTIC)) return PCCL_OK;
-    if (!pccl__reduces(call->collective))
+    bool fixed = call->flags & PCCL_DETERMINISTIC;
+    if (fixed && !pccl__reduces(call->collective))
         return pccl__fail(error, PCCL_INVALID, "%s reduces nothing that could be deterministic", name);
-    if (planner && !(planner->traits & PCCL__FIXED_ORDER))
+    if (fixed && planner && !(planner->traits & PCCL__FIXED_ORDER))
         return pccl__fail(error, PCCL_INVALID, "%s by %s is not deterministic: its order follows ring and count", name,
                           pccl_algorithm_name(call->algorithm));
     return PCCL_OK;
