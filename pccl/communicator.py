@@ -386,8 +386,9 @@ class Communicator(Collectives):
         return view
 
     def _group(self) -> Members:
-        view, control = self._view(), self._joined()
-        return Members(view.epoch, len(view.members), control.rank)
+        installed = self._joined().installed
+        assert installed is not None
+        return Members(installed.view.epoch, len(installed.view.members), installed.rank)
 
 
 @contextmanager

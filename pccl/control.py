@@ -146,8 +146,8 @@ class Control:
             operation_timeout_ms=options.operation_timeout_ms,
         )
         self.engine: Engine | None = None
-        self.view: View | None = None
-        self.rank = -1
+        self.installed: Install | None = None
+        """The view and our rank in it: one object, since other threads read it while it changes."""
         self._host_id = system.host_id()
         self._master: HostPort | None = None
         self._listen_address = ""
@@ -163,6 +163,16 @@ class Control:
         self.tracer = Tracer(self.trace, options.trace_folder)
         self._loop = uvloop.new_event_loop()
         self._thread = Worker("pccl-control", self._work)
+
+    @property
+    def view(self) -> View | None:
+        """The latest one."""
+        return None if self.installed is None else self.installed.view
+
+    @property
+    def rank(self) -> int:
+        """Ours in the latest view; -1 before the first."""
+        return -1 if self.installed is None else self.installed.rank
 
     @property
     def census(self) -> Census:
@@ -495,7 +505,7 @@ class Control:
         assert self.engine is not None
         view = output.view
         # Published first: a caller whose operation the view ends must not read the one before.
-        self.view, self.rank = view, output.rank
+        self.installed = output
         try:
             self.engine.install(
                 view.epoch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import pccl
 from tests.process.harness import gather
+from tests.process.local import Local
 
 pytestmark = pytest.mark.process
 
@@ -218,3 +220,18 @@ def test_memory_given_up_while_in_flight_is_kept_until_the_end(node: pccl.Master
     assert right
     gather(comms[0], 2)
     close(comms)
+
+
+def test_a_call_is_made_for_one_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control thread installs the next view while a caller looks at its group: epoch, size and rank are of one."""
+    with Local(2) as local:
+        control = local.comms[1]._control
+        assert control is not None
+        assert control.installed is not None
+        now = control.installed
+        fewer = replace(now.view, epoch=now.view.epoch + 1, members=now.view.members[1:])
+        views = iter((now, replace(now, view=fewer, rank=0)))
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(type(control), "installed", property(lambda self: next(views)), raising=False)
+            group = local.comms[1]._group()
+        assert group == (now.view.epoch, 2, 1)
