@@ -168,6 +168,30 @@ static void test_damaged_payload(void) {
     pair_free(&pair);
 }
 
+/* A stripe that did not last is dialled again with more patience each time, one that did without. The clock is read
+ * anew for a connection's start: what breaks at once may be younger than the progress that finds it broken. */
+static void test_redialled_stripe(int64_t age_ms, bool patient) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 8, true);
+    pair_settle(&pair);
+    await_stripes(&pair, 2);
+    struct tcp_channel *dialler = tcp_end(&pair, !tcp_end(&pair, 0)->dialler);
+    struct tcp_stripe *stripe = dialler->stripes[1];
+    uint32_t generation = stripe->generation;
+    uint64_t backoff_ns = 100 * NS_PER_MS;
+    stripe->backoff_ns = backoff_ns;
+    stripe->since_ns = clock_now_ns() - (uint64_t)age_ms * NS_PER_MS;
+    EXPECT(pccl__tcp_test_break_stripe(&dialler->base, 1));
+    while (stripe->state != TCP_STRIPE_IDLE) EXPECT(pair_step(&pair), "never given up");
+    EXPECT(patient ? stripe->backoff_ns == 2 * backoff_ns : stripe->backoff_ns < backoff_ns, "%" PRIu64 " ns",
+           stripe->backoff_ns);
+    await_stripes(&pair, 2);
+    EXPECT(stripe->generation == generation + 1);
+    pair_free(&pair);
+}
+
 /* Both sides dial in the same instant, or one cannot be dialled at all: one link comes up, and all arrives. */
 static void test_dialling(bool swapped, int walled, uint64_t seed) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = 10000, .swapped = swapped};
@@ -483,6 +507,9 @@ int main(void) {
         test_damaged_header(to_dialler, 50);
     }
     test_damaged_payload();
+    test_redialled_stripe(-3600000, true);
+    test_redialled_stripe(0, true);
+    test_redialled_stripe(3600000, false);
     for (uint64_t seed = 1; seed <= 30; seed++) test_dialling(seed % 2, -1, seed);
     for (int swapped = 0; swapped < 2; swapped++)
         for (int walled = 0; walled < 2; walled++) test_dialling(swapped, walled, 9);
