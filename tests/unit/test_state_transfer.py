@@ -174,7 +174,7 @@ class Run:
             self._perform(self.sync.received(peer, output.message, 0))
 
     def lose(self, peer: bytes) -> None:
-        """The process `peer` dies."""
+        """The process `peer` dies; the view that follows offers no link that was not there before."""
         with self.lock, self.changed:
             if peer in self.dead:
                 return
@@ -183,6 +183,8 @@ class Run:
             self.controls[peer].outputs.put(PeerLost("killed"))
             assert self.sync is not None
             self._perform(self.sync.member_lost(peer, 0))
+            apart = {it: self._unreachable(rank) for rank, it in enumerate(self.peers) if it not in self.dead}
+            self._perform(self.sync.links(apart, 0))
 
     def abandoned(self, peer: bytes) -> None:
         """The caller of `peer` is gone, and so the master was told."""
