@@ -39,6 +39,8 @@ logger = logging.getLogger("pccl.master")
 HEARTBEAT_TIMEOUT_MIN_MS = 200
 
 _STOP_S = 2.0
+_COMPLAINT_MS = 10_000
+"""Between two lines in the log about connections that were turned away."""
 
 
 class MasterNode:
@@ -71,6 +73,7 @@ class MasterNode:
         self._thread: Worker | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._encoded: dict[type, tuple[object, bytes]] = {}
+        self._complain_at = 0
         self._failure: BaseException | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -176,7 +179,7 @@ class MasterNode:
         assert self._loop is not None
         logger.info("listening on %s", self.address)
         # Messages may wait in the socket already; they are delivered in a later turn of the loop than this one.
-        self._link.start(self._loop, self._received, self._damaged, self._connection_closed)
+        self._link.start(self._loop, self._received, self._damaged, self._connection_closed, self._turned_away)
         self._perform(self._protocol.start(_now()))
         if self._journal is not None:
             self._rewrite(self._journal)
@@ -197,6 +200,12 @@ class MasterNode:
 
     def _connection_closed(self) -> None:
         self._perform(self._protocol.connection_closed(_now()))
+
+    def _turned_away(self) -> None:
+        now = _now()
+        if now >= self._complain_at:
+            self._complain_at = now + _COMPLAINT_MS
+            logger.warning("no file descriptors left: new connections are turned away")
 
     def _timed_out(self) -> None:
         self._timer = None

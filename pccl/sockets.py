@@ -15,6 +15,7 @@ what is still to be sent for a bounded time only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket as socketlib
@@ -51,6 +52,9 @@ DESCRIPTORS = 32
 """What a peer or a master takes for its start, with some to spare: asked for before, since zmq and the loop end the
 whole process when they run out in the middle of theirs."""
 
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+"""What accept fails with when the process, or the system, has no descriptors left."""
 
 _SEAL_BYTES = 4
 
@@ -193,6 +197,7 @@ class RouterLink:
         self._pump: _Pump | None = None
         self._monitor: _Pump | None = None
         self._strangers = _Strangers()
+        self._reserve = _Reserve()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._socket = new_socket(self._context, zmq.ROUTER, listen)
@@ -200,10 +205,13 @@ class RouterLink:
             # A peer that dials afresh may be here before its old connection is known to be dead. Without this a router
             # ignores the new one, silently and for good. Whether it is the same peer is for the core to check.
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            self._monitor_socket = self._socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+            self._monitor_socket = self._socket.get_monitor_socket(
+                zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_DISCONNECTED
+            )
             self._socket.bind(f"tcp://{listen}" if listen.port else f"tcp://{listen}".removesuffix(":0") + ":*")
         except zmq.ZMQError as failure:
             self._context.destroy(linger=0)
+            self._reserve.close()
             raise OSError(failure.errno, failure.strerror) from None
         endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self.address = HostPort(listen.host, int(endpoint.rpartition(":")[2]))
@@ -214,8 +222,10 @@ class RouterLink:
         on_message: Callable[[bytes, bytes], None],
         on_damaged: Callable[[bytes], None],
         on_connection_closed: Callable[[], None],
+        on_turned_away: Callable[[], None],
     ) -> None:
-        """From now on messages (peer id, data), damaged ones (peer id), closed connections are reported on `loop`."""
+        """From now on messages (peer id, data), damaged ones (peer id), closed connections, and that some were turned
+        away for want of descriptors, are reported on `loop`."""
 
         def deliver(parts: list[zmq.Frame]) -> None:
             try:
@@ -231,12 +241,18 @@ class RouterLink:
                 on_message(peer, data)
 
         def observe(parts: list[zmq.Frame]) -> None:
-            event, descriptor = _monitored(parts)
+            event, value = _monitored(parts)
             if event == zmq.EVENT_ACCEPTED:
-                self._strangers.came(descriptor, loop)
-            else:
-                self._strangers.spoke(descriptor)
+                self._strangers.came(value, loop)
+                if not self._reserve.refill():
+                    self._strangers.shut_down(value)
+                    on_turned_away()
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._strangers.spoke(value)
+                self._reserve.refill()
                 on_connection_closed()
+            elif value in _EXHAUSTED:
+                self._reserve.spend()
 
         self._pump = _Pump(loop, self._socket, deliver)
         self._monitor = _Pump(loop, self._monitor_socket, observe)
@@ -266,6 +282,36 @@ class RouterLink:
         self._monitor_socket.close(linger=0)
         self._socket.close()
         self._context.term()
+        self._reserve.close()
+
+
+class _Reserve:
+    """A descriptor for when there are no others. zmq can then accept nobody, and as long as somebody waits for that it
+    tries without a pause. With the one in reserve it can, and whoever got that one is hung up on and dials again."""
+
+    def __init__(self) -> None:
+        """Raises OSError when there is none."""
+        self._spare: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def spend(self) -> None:
+        """Somebody waits, and there is no descriptor for it; or was a moment ago."""
+        if self._spare is None:
+            self.refill()
+        else:
+            self.close()
+
+    def refill(self) -> bool:
+        """Whether there is one in reserve again, or still."""
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._spare is not None
+
+    def close(self) -> None:
+        """Gives it back."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            os.close(spare)
 
 
 class _Strangers:
@@ -281,7 +327,7 @@ class _Strangers:
         self._since.pop(descriptor, None)
         self._since[descriptor] = loop.time()
         if len(self._since) > MAX_STRANGERS:
-            self._shut_down(next(iter(self._since)))
+            self.shut_down(next(iter(self._since)))
         if self._timer is None:
             self._timer = loop.call_later(STRANGER_S, self._check, loop)
 
@@ -302,15 +348,17 @@ class _Strangers:
             if left > 0:
                 self._timer = loop.call_later(left, self._check, loop)
                 return
-            self._shut_down(descriptor)
+            self.shut_down(descriptor)
 
-    def _shut_down(self, descriptor: int) -> None:
+    def shut_down(self, descriptor: int) -> None:
+        """Hangs up on one of them. Takes no descriptor: there may be none."""
         del self._since[descriptor]
-        try:
-            with socketlib.socket(fileno=os.dup(descriptor)) as connection:
+        with contextlib.suppress(OSError):  # it has gone already
+            connection = socketlib.socket(fileno=descriptor)
+            try:
                 connection.shutdown(socketlib.SHUT_RDWR)
-        except OSError:
-            pass  # it has gone already
+            finally:
+                connection.detach()
 
 
 def _monitored(parts: list[zmq.Frame]) -> tuple[int, int]:

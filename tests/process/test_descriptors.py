@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import select
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +18,12 @@ import pytest
 import pccl
 from pccl.fleet import Line
 from pccl.sockets import DESCRIPTORS
-from tests.process.harness import Run, gather
+from tests.process.harness import LIMIT_S, Run, gather, join
 
 pytestmark = pytest.mark.process
 
 
-@contextmanager
+@contextlib.contextmanager
 def spare(count: int) -> Iterator[None]:
     """Within the block this process can open `count` more descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -60,6 +63,56 @@ def well_off(line: Line, address: str) -> None:
         x = np.ones(1_000_000, np.float32)
         comm.all_reduce(x)
         line.send(kind="summed", right=bool((x == 2).all()), transport=list(comm.transports.values()))
+
+
+SPAN_S = 2.0
+SHARE = 0.05
+"""Of the time, in which a master without descriptors may use the processor; it takes half of it where it spins."""
+
+
+def starving_master(line: Line, address: str) -> None:
+    """A running master that has no descriptor left, while others dial it; then it has some again."""
+    del address
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        line.send(kind="address", address=node.address)
+        line.receive()
+        with spare(0):
+            line.send(kind="starved")
+            line.receive()
+            begun, before = time.monotonic(), time.process_time()
+            select.select([], [], [], SPAN_S)
+            line.send(kind="used", share=(time.process_time() - before) / (time.monotonic() - begun))
+        line.receive()
+
+
+def test_a_running_master_without_descriptors_turns_away_who_comes_and_does_not_spin(tmp_path: Path) -> None:
+    with Run(tmp_path, master=False) as run, contextlib.ExitStack() as stack:
+        poor = run.peer(starving_master, address="127.0.0.1:1")
+        where = run.expect(poor, "address")["address"]
+        host, _, port = where.rpartition(":")
+
+        def dial() -> socket.socket:
+            return stack.enter_context(socket.create_connection((host, int(port)), LIMIT_S))
+
+        early = [dial() for _ in range(3)]
+        assert all(connection.recv(1) for connection in early), "zmq greets whom it lets in"
+        poor.tell(kind="go")
+        run.expect(poor, "starved")
+        for connection in [dial() for _ in range(20)]:
+            while connection.recv(100):
+                pass
+        poor.tell(kind="go")
+        assert run.expect(poor, "used")["share"] < SHARE
+        other = run.peer(connecting, address=where)
+        run.expect(other, "connected")
+        poor.tell(kind="go")
+        assert [run.ended(it) for it in (other, poor)] == [0, 0]
+
+
+def connecting(line: Line, address: str) -> None:
+    with join(address, 1, min_world_size=1):
+        line.send(kind="connected")
 
 
 def starved_masters(line: Line, address: str) -> None:

@@ -31,7 +31,11 @@ class Bench:
         self.answers: list[bytes] = []
         self.events: list[str] = []
         self.router.start(
-            self.loop, lambda peer, data: self.heard.append((peer, data)), self.damaged.append, self._count
+            self.loop,
+            lambda peer, data: self.heard.append((peer, data)),
+            self.damaged.append,
+            self._count,
+            on_turned_away=lambda: None,
         )
 
     def _count(self) -> None:
@@ -102,14 +106,14 @@ def test_a_farewell_leaves_before_the_close(bench: Bench) -> None:
 def test_a_lost_master_is_noticed_and_found_again(bench: Bench) -> None:
     first = RouterLink(HostPort("127.0.0.1", 0))
     heard: list[bytes] = []
-    first.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None)
+    first.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None, lambda: None)
     dealer = bench.dealer(address=first.address)
     dealer.send(b"one")
     bench.until(lambda: heard == [b"one"])
     first.close()
     bench.until(lambda: bench.events[-1] == "disconnected")
     second = RouterLink(first.address)
-    second.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None)
+    second.start(bench.loop, lambda peer, data: heard.append(data), lambda peer: None, lambda: None, lambda: None)
     bench.until(lambda: bench.events == ["connected", "disconnected", "connected"])
     dealer.send(b"two")
     bench.until(lambda: heard == [b"one", b"two"])
