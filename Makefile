@@ -4,7 +4,7 @@
 #   make build    the library and the Python package, editable, in .venv
 #   make test     C tests, then Python tests
 #   make sim      the simulator: SEED=n replays one run, SEEDS=n tries so many
-#   make matrix   every fault in every phase of every collective, with real processes; an hour
+#   make matrix   every fault in every phase of every collective, with real processes; two hours
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
 #   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of three targets, and about as long

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every fault in every phase of every collective, in place and not: `pytest -m matrix`, some hours.
+"""Every fault in every phase of every collective, in place and not: `pytest -m matrix`, about two hours.
 
 What runs of it in each test run: each fault in the middle of the data of one collective and in the finish phase of
 another, taking turns.
