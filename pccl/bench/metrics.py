@@ -50,9 +50,14 @@ def figures(op: str, peers: int, size: int, times_ns: Sequence[int]) -> Figures:
 
 
 def bytes_per_byte(op: str, peers: int) -> float:
-    """What one rank must send for each byte of the size."""
+    """What the busiest rank must send or receive for each byte of the size. nccl-tests knows no scans: all but one rank
+    must send, and all but one receive, the whole vector."""
     share = (peers - 1) / peers
-    return {"all_reduce": 2 * share, "reduce_scatter": share, "all_gather": share, "broadcast": 1.0, "barrier": 0.0}[op]
+    if op == "all_reduce":
+        return 2 * share
+    if op in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
+        return share
+    return 0.0 if op == "barrier" else 1.0
 
 
 def iterations_for(warm_up_ns: Sequence[int]) -> int:

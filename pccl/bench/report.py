@@ -15,8 +15,8 @@ from pccl.bench.metrics import Figures
 
 @dataclass(frozen=True)
 class Row:
-    """One contender at one size. `exact`: every rank's result was right to the last bit. `transport` is empty where the
-    contender does not tell."""
+    """One contender at one size; `bytes` are those of all operations in flight together. `exact`: every rank's result
+    was right to the last bit. `transport` and `algorithm` are empty where the contender does not tell."""
 
     op: str
     contender: str
@@ -24,9 +24,11 @@ class Row:
     bytes: int
     dtype: str
     in_place: bool
+    inflight: int
     commit: str
     exact: bool
     transport: str
+    algorithm: str
     figures: Figures
 
 
@@ -36,7 +38,7 @@ class JsonReport:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def begin(self, op: str, contenders: list[str]) -> None:
+    def begin(self, title: str, contenders: list[str]) -> None:
         """JSON needs no heading."""
 
     def rows(self, rows: list[Row]) -> None:
@@ -56,10 +58,10 @@ class TableReport:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def begin(self, op: str, contenders: list[str]) -> None:
+    def begin(self, title: str, contenders: list[str]) -> None:
         """The heading."""
-        heading = f"{op:>14} {'median us':>11} {'min us':>11} {'p99 us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
-        heading += f" {'via':>7}"
+        heading = f"{title:>16} {'median us':>11} {'min us':>11} {'p99 us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
+        heading += f" {'via':>7} {'algorithm':>13}"
         for name in contenders[1:]:
             heading += f" {name + ' us':>12} {'ratio':>7}"
         self._write(heading)
@@ -67,10 +69,11 @@ class TableReport:
     def rows(self, rows: list[Row]) -> None:
         """One line; a result that was not exact is called WRONG."""
         own = rows[0].figures
-        line = f"{sizes.show(rows[0].bytes):>14} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
-        line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f} {rows[0].transport:>7}"
+        line = f"{sizes.show(rows[0].bytes):>16} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
+        line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f} {rows[0].transport:>7} {rows[0].algorithm:>13}"
         for row in rows[1:]:
-            line += f" {row.figures.median_us:12.1f} {row.figures.median_us / own.median_us:6.2f}x"
+            ratio = row.figures.median_us / own.median_us
+            line += f" {row.figures.median_us:12.1f} {ratio:6.{2 if ratio >= 0.1 else 4}f}x"
         wrong = [row.contender for row in rows if not row.exact]
         self._write(line + (f"  WRONG: {', '.join(wrong)}" if wrong else ""))
 

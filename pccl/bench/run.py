@@ -7,64 +7,36 @@ timed.
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from pccl.bench import metrics
-from pccl.bench.contenders import CONTENDERS
 from pccl.bench.report import Report, Row
-from pccl.bench.team import Team
+from pccl.bench.settings import Settings
+from pccl.bench.team import Team, TeamFailed
 from pccl.bench.work import Shape
 from pccl.fleet import Master
 
 WARM_UP = 5
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the command line may choose; `connections` per link, 0 lets pccl choose; `transport` "auto" or "tcp"."""
-
-    op: str
-    peers: int
-    sizes: tuple[int, ...]
-    versus: tuple[str, ...]
-    dtype: str
-    in_place: bool
-    commit: str
-    rounds: int
-    connections: int
-    transport: str
-
-
-def missing(versus: Sequence[str]) -> list[str]:
-    """One line for each contender that is unknown or cannot run here."""
-    lines = []
-    for name in versus:
-        if name == "pccl" or name not in CONTENDERS:
-            lines.append(f"--vs {name}: choose from {', '.join(known for known in CONTENDERS if known != 'pccl')}")
-        elif importlib.util.find_spec(CONTENDERS[name][1]) is None:
-            lines.append(f"--vs {name} needs {CONTENDERS[name][1]}: {CONTENDERS[name][2]}")
-    return lines
-
-
-def run(settings: Settings, report: Report) -> bool:
-    """Blocks until all is measured. True when every result was exact. Raises TeamFailed."""
+def run(settings: Settings, report: Report) -> list[Row]:
+    """Blocks until all is measured. Raises TeamFailed. The settings must have no `problems`."""
     names = ["pccl", *settings.versus]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         master = stack.enter_context(Master()).address
         teams = [stack.enter_context(_team(name, settings, master, folder)) for name in names]
-        report.begin(settings.op, names)
-        exact = True
+        report.begin(settings.title, names)
+        measured = []
         for shape in _shapes(settings):
             rows = _measure(settings, shape, teams)
             report.rows(rows)
-            exact = exact and all(row.exact for row in rows)
-    return exact
+            measured += rows
+    return measured
 
 
 def _team(name: str, settings: Settings, master: str, folder: Path) -> Team:
@@ -73,7 +45,7 @@ def _team(name: str, settings: Settings, master: str, folder: Path) -> Team:
 
 def _shapes(settings: Settings) -> Iterator[Shape]:
     for size in (0,) if settings.op == "barrier" else settings.sizes:
-        yield Shape(settings.op, size, settings.dtype, settings.in_place, settings.peers)
+        yield Shape(settings.op, size, settings.dtype, settings.in_place, settings.peers, settings.inflight)
 
 
 def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
@@ -81,6 +53,7 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
     for team in teams:
         team.ask(do="prepare", shape=request)
     exact = {team.name: _check(team, shape) for team in teams}
+    said = {team.name: _describe(team, settings) for team in teams}
     warm_up = [max(_batch(team, WARM_UP)) for team in teams]
     iterations = metrics.iterations_for(warm_up)
     times: dict[str, list[int]] = {team.name: [] for team in teams}
@@ -95,20 +68,30 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
             bytes=shape.actual_size,
             dtype=shape.dtype,
             in_place=shape.in_place,
+            inflight=shape.inflight,
             commit=settings.commit,
             exact=exact[team.name] and _check(team, shape),
-            transport=team.ask(do="transport")[0]["transport"],
+            **said[team.name],
             figures=metrics.figures(shape.op, shape.peers, shape.actual_size, times[team.name]),
         )
         for team in teams
     ]
 
 
+def _describe(team: Team, settings: Settings) -> dict[str, str]:
+    """What bytes go through, of all processes together, and the algorithm. Raises TeamFailed where pccl's processes
+    cannot share memory, but must."""
+    answers = team.ask(do="describe")
+    transport = "+".join(sorted({name for answer in answers for name in answer["transport"].split("+")}))
+    if team.name == "pccl" and settings.transport == "shm" and transport != "shm":
+        raise TeamFailed(f"--transport shm: this system lets pccl's processes share no memory; they use {transport}")
+    return {"transport": transport, "algorithm": answers[0]["algorithm"]}
+
+
 def _check(team: Team, shape: Shape) -> bool:
     """A pair of plain sockets and a barrier compute nothing that could be wrong."""
-    if shape.op == "barrier" or team.name == "socket":
-        return True
-    return all(answer["right"] for answer in team.ask(do="check"))
+    right = [answer["right"] for answer in team.ask(do="check")]
+    return all(right) or shape.op == "barrier" or team.name == "socket"
 
 
 def _batch(team: Team, iterations: int) -> list[int]:

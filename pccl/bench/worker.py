@@ -11,6 +11,8 @@ import argparse
 import gc
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pccl.bench import contenders
@@ -26,20 +28,28 @@ class Worker:
         self._contender = contender
         self._step = 0
 
-    def prepare(self, shape: dict[str, Any]) -> None:
-        """Gets buffers for a shape and binds them."""
-        self._work = Work(Shape(**shape, peers=self._contender.seat.peers), self._contender.rank)
-        self._call = self._contender.bind(self._work)
+    def prepare(self, fields: dict[str, Any]) -> None:
+        """Gets buffers for a shape and binds them. Raises ValueError for what the contender does not offer."""
+        shape = Shape(**fields, peers=self._contender.seat.peers)
+        self._works = [Work(shape, self._contender.rank, part) for part in range(shape.inflight)]
+        calls = [self._contender.bind(work, start=shape.inflight > 1) for work in self._works]
+        self._call = calls[0] if shape.inflight == 1 else partial(_all_at_once, calls)
 
     def check(self) -> bool:
         """Performs the work once on known values. True when the result is exactly right."""
         self._step += 1
-        self._work.fill(self._step)
-        self._call()
+        for work in self._works:
+            work.fill(self._step)
+        self._outcome = self._call()
         self._contender.settle()
-        right = self._work.is_right(self._step)
-        self._work.clear()
+        right = all(work.is_right(self._step) for work in self._works)
+        for work in self._works:
+            work.clear()
         return right
+
+    def describe(self) -> dict[str, str]:
+        """How the work was done that was checked last."""
+        return {"transport": self._contender.transport, "algorithm": self._contender.algorithm(self._outcome)}
 
     def measure(self, iterations: int) -> list[int]:
         """Nanoseconds of each call, as this rank sees them."""
@@ -55,6 +65,14 @@ class Worker:
         self._contender.settle()
         gc.enable()
         return times
+
+
+def _all_at_once(starts: list[Callable[[], Any]]) -> Any:
+    """Starts all, waits for all; what the last one gave."""
+    outcome = None
+    for pending in [start() for start in starts]:
+        outcome = pending.wait()
+    return outcome
 
 
 def main() -> None:
@@ -81,8 +99,8 @@ def main() -> None:
                 line.send(ready=True)
         elif command["do"] == "check":
             line.send(right=worker.check())
-        elif command["do"] == "transport":
-            line.send(transport=contender.transport)
+        elif command["do"] == "describe":
+            line.send(**worker.describe())
         elif command["do"] == "measure":
             line.send(times_ns=worker.measure(command["iterations"]))
     contender.close()

@@ -3,31 +3,60 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-Op = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
+Op = Literal[
+    "all_reduce",
+    "reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "gather",
+    "scatter",
+    "scan",
+    "exscan",
+    "barrier",
+]
 DType = Literal[
     "float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
 ]
+Transport = Literal["auto", "tcp", "shm"]
 
 
 def bench(
     op: Annotated[Op, typer.Argument(help="The collective.")],
     peers: Annotated[int, typer.Option(min=2, help="Processes per contender.")] = 2,
-    sizes: Annotated[str, typer.Option(help="Bytes: 4, 64K, 1M; lists with commas; ranges as 4..64M.")] = "4..64M",
+    sizes: Annotated[
+        str,
+        typer.Option(help="Bytes of the larger buffer: 4, 64K, 1M; lists with commas; ranges as 4..64M."),
+    ] = "4..64M",
     vs: Annotated[str, typer.Option(help="Also run, alternating: gloo, mpi, socket (commas).")] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object per contender and size.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw time and bandwidth over size there (PNG).", dir_okay=False)
+    ] = None,
     commit: Annotated[Literal["each", "deferred"], typer.Option(help="pccl: when an operation is settled.")] = "each",
     in_place: Annotated[bool, typer.Option("--in-place/--out-of-place", help="One buffer or two.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Batches per size and contender.")] = 5,
     dtype: Annotated[DType, typer.Option(help="Element type.")] = "float32",
     connections: Annotated[int, typer.Option(min=0, help="pccl: TCP connections per link; 0 chooses.")] = 0,
-    transport: Annotated[Literal["auto", "tcp"], typer.Option(help="pccl: tcp does without shared memory.")] = "auto",
+    transport: Annotated[
+        Transport, typer.Option(help="pccl and MPI: sockets only, or shared memory only. Gloo always uses sockets.")
+    ] = "auto",
+    algorithm: Annotated[str, typer.Option(help="pccl: force one, as ring; auto chooses by size.")] = "auto",
+    inflight: Annotated[int, typer.Option(min=1, help="Operations at a time, which share the bytes of a size.")] = 1,
 ) -> None:
-    """Time a collective between processes of this machine; check every result."""
-    from pccl.bench import run as bench_run
+    """Time a collective between processes of this machine; check every result.
+
+    Exit status: 0 all results exact, 1 a result was wrong or a process failed, 2 the options cannot be done here.
+    """
+    from pccl.bench import chart, run
+    from pccl.bench import settings as bench_settings
     from pccl.bench import sizes as bench_sizes
     from pccl.bench.report import JsonReport, TableReport
     from pccl.bench.team import TeamFailed
@@ -37,15 +66,35 @@ def bench(
         wanted = tuple(bench_sizes.parse(sizes))
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--sizes") from wrong
-    for line in (problems := bench_run.missing(versus)):
-        typer.echo(line, err=True)
-    if problems:
-        raise typer.Exit(2)
-    settings = bench_run.Settings(op, peers, wanted, versus, dtype, in_place, commit, rounds, connections, transport)
-    report = JsonReport(typer.echo) if json else TableReport(typer.echo)
+    settings = bench_settings.Settings(
+        op, peers, wanted, versus, dtype, in_place, commit, rounds, connections, transport, algorithm, inflight
+    )
+    _refuse(bench_settings.problems(settings) + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
     try:
-        exact = bench_run.run(settings, report)
+        rows = run.run(settings, JsonReport(typer.echo) if json else TableReport(typer.echo))
     except TeamFailed as failure:
         typer.echo(f"pccl bench: {failure}", err=True)
         raise typer.Exit(1) from failure
-    raise typer.Exit(0 if exact else 1)
+    if plot is not None:
+        chart.write(rows, f"{settings.title}, {peers} peers, {dtype}, transport {transport}, commit {commit}", plot)
+    raise typer.Exit(0 if all(row.exact for row in rows) else 1)
+
+
+def _refuse(problems: list[str]) -> None:
+    for line in problems:
+        typer.echo(f"pccl bench: {line}", err=True)
+    if problems:
+        raise typer.Exit(2)
+
+
+def _cannot_plot(op: str, path: Path, needs: str) -> list[str]:
+    """That the chart can be written shall not be found out minutes later."""
+    if op == "barrier":
+        return ["--plot: a barrier has no sizes to draw over"]
+    if importlib.util.find_spec("matplotlib") is None:
+        return [needs]
+    try:
+        path.open("ab").close()
+    except OSError as failure:
+        return [f"--plot: {failure}"]
+    return []

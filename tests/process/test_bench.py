@@ -5,15 +5,32 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pccl.bench.contenders import CONTENDERS
+from pccl.bench.settings import Settings, problems
+
 pytestmark = pytest.mark.process
 
 LIMIT_S = 110.0
+OPS = [
+    "all_reduce",
+    "reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "broadcast",
+    "gather",
+    "scatter",
+    "scan",
+    "exscan",
+]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,26 +44,86 @@ def measured(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "broadcast"])
-@pytest.mark.parametrize("place", ["--in-place", "--out-of-place"])
-def test_every_collective_is_exact(op: str, place: str) -> None:
-    rows = measured(op, "--peers", "3", "--sizes", "12,300K", place)
+def others(op: str) -> list[str]:
+    """The libraries that are installed here and have the collective."""
+    return [name for name in ("gloo", "mpi") if not problems(settings(op, name))]
+
+
+def settings(op: str, other: str) -> Settings:
+    return Settings(op, 3, (4,), (other,), "float32", True, "each", 1, 0, "auto", "auto", 1)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("options", [("--in-place",), ("--out-of-place", "--inflight", "3")])
+def test_every_collective_is_exact(op: str, options: tuple[str, ...]) -> None:
+    rows = measured(op, "--peers", "3", "--sizes", "36,300K", *options)
     assert [(row["op"], row["contender"], row["peers"]) for row in rows] == [(op, "pccl", 3)] * 2
     for row in rows:
         assert row["exact"]
+        assert row["algorithm"] not in ("", "auto")
         assert 0 < row["min_us"] <= row["median_us"] <= row["p99_us"]
         assert row["busbw_gbs"] > 0 or row["bytes"] < 1000
 
 
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        *((op, ("--in-place", "--inflight", "2")) for op in OPS),
+        ("all_reduce", ("--out-of-place",)),
+        ("reduce_scatter", ("--in-place",)),
+        ("all_to_all", ("--out-of-place",)),
+        ("broadcast", ("--out-of-place", "--inflight", "2")),
+    ],
+)
+def test_every_other_library_that_is_there_is_exact(op: str, options: tuple[str, ...]) -> None:
+    """Each in place, which is where they need copies; and some forms that take other ways through their calls."""
+    if not (names := others(op)):
+        pytest.skip("no other library is installed that has it")
+    rows = measured(op, "--sizes", "300K", "--vs", ",".join(names), *options)
+    assert [row["contender"] for row in rows] == ["pccl", *names]
+    assert all(row["exact"] for row in rows)
+    assert all(row["speedup"] > 0 for row in rows[1:])
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_the_transport_can_be_chosen(transport: str) -> None:
+    names = [name for name in others("all_reduce") if transport not in CONTENDERS[name].lacks.get("transport", ())]
+    rows = measured("all_reduce", "--sizes", "64K", "--transport", transport, "--vs", ",".join(names))
+    assert [(row["contender"], row["transport"]) for row in rows] == [(name, transport) for name in ["pccl", *names]]
+
+
+def test_the_algorithm_can_be_chosen() -> None:
+    for algorithm in ("ring", "star"):
+        rows = measured("all_reduce", "--sizes", "4,1M", "--algorithm", algorithm, "--peers", "3")
+        assert [(row["algorithm"], row["exact"]) for row in rows] == [(algorithm, True)] * 2
+
+
+def test_an_algorithm_that_the_collective_lacks_is_one_clear_line() -> None:
+    ran = bench("all_reduce", "--algorithm", "bruck", "--sizes", "4")
+    assert ran.returncode == 1
+    assert re.fullmatch(r"pccl bench: pccl-\d: no algorithm bruck for all_reduce\n", ran.stderr)
+
+
+def test_a_chart_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "chart.png"
+    measured("all_reduce", "--sizes", "4,4K", "--vs", "socket", "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
-    (row,) = measured("barrier")
-    assert row["bytes"] == 0
-    assert row["median_us"] > 0
-    assert row["busbw_gbs"] == 0
+    names = others("barrier")
+    rows = measured("barrier", "--vs", ",".join(names))
+    assert [row["contender"] for row in rows] == ["pccl", *names]
+    for row in rows:
+        assert (row["bytes"], row["busbw_gbs"]) == (0, 0)
+        assert row["median_us"] > 0
 
 
 def test_deferred_operations_are_exact_too() -> None:
-    assert all(row["exact"] for row in measured("all_reduce", "--commit", "deferred", "--sizes", "4,1M"))
+    for inflight in ("1", "64"):
+        rows = measured("all_reduce", "--commit", "deferred", "--sizes", "4,1M", "--inflight", inflight)
+        assert all(row["exact"] for row in rows)
 
 
 def test_integers_of_one_byte_are_exact() -> None:
@@ -59,18 +136,13 @@ def test_the_limit_of_plain_sockets_stands_beside() -> None:
     assert all(row["speedup"] > 0 for row in rows[1::2])
 
 
-def test_gloo_stands_beside() -> None:
-    pytest.importorskip("torch")
-    rows = measured("all_reduce", "--sizes", "4,1M", "--vs", "gloo")
-    assert [row["contender"] for row in rows] == ["pccl", "gloo"] * 2
-    assert all(row["exact"] for row in rows)
-
-
 def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
     cases = {
         ("--vs", "nccl"): "choose from gloo, mpi, socket",
         ("--sizes", "4x"): "not a size",
         ("--sizes", "8..4"): "not a range",
+        ("--vs", "socket", "--inflight", "2"): "--vs socket cannot do --inflight 2",
+        ("--plot", "/nowhere/chart.png"): "--plot: ",
     }
     if importlib.util.find_spec("mpi4py") is None:
         cases[("--vs", "mpi")] = "--vs mpi needs mpi4py: pip install mpi4py"

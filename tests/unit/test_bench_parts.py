@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The bench without processes: sizes, figures, the values that are checked, how rows are shown."""
+"""The bench without processes: sizes, figures, how rows are shown."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pccl.bench import metrics, run, sizes
+from pccl.bench import chart, metrics, sizes
 from pccl.bench.report import JsonReport, Row, TableReport
-from pccl.bench.work import Shape, Work, values
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,19 @@ def test_figures_follow_nccl_tests() -> None:
     assert (figures.iterations, figures.min_us, figures.median_us) == (3, 2.0, 2.0)
     assert figures.algbw_gbs == pytest.approx(1000.0)
     assert figures.busbw_gbs == pytest.approx(1500.0)
-    assert metrics.bytes_per_byte("all_gather", 4) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("factor", "ops"),
+    [
+        (1.5, ["all_reduce"]),
+        (0.75, ["reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"]),
+        (1.0, ["broadcast", "reduce", "scan", "exscan"]),
+        (0.0, ["barrier"]),
+    ],
+)
+def test_bus_bandwidth_has_the_factors_of_nccl_tests(factor: float, ops: list[str]) -> None:
+    assert {op: metrics.bytes_per_byte(op, 4) for op in ops} == dict.fromkeys(ops, pytest.approx(factor))
 
 
 def test_iterations_fill_a_batch_within_bounds() -> None:
@@ -54,51 +66,15 @@ def test_iterations_fill_a_batch_within_bounds() -> None:
     assert metrics.iterations_for([10**12]) == metrics.ITERATIONS[0]
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "broadcast"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
-def test_a_right_result_is_right_and_any_wrong_element_is_not(op: str, dtype: str, in_place: bool) -> None:
-    shape = Shape(op, 240, dtype, in_place, 3)
-    ranks = [Work(shape, rank) for rank in range(3)]
-    for work in ranks:
-        work.fill(step=7)
-    results = perform(op, ranks)
-    for work, result in zip(ranks, results, strict=True):
-        assert not work.is_right(7) or op == "broadcast"
-        work.target[:] = result
-        assert work.is_right(7)
-        work.target[-1] += 1
-        assert not work.is_right(7)
-        work.clear()
-        assert not work.source.any()
-        assert not work.target.any()
-
-
-def perform(op: str, ranks: list[Work]) -> list[np.ndarray]:
-    """The collective, spelt out."""
-    sources = [work.source.copy() for work in ranks]
-    total = np.sum(sources, axis=0, dtype=sources[0].dtype) if op != "all_gather" else None
-    if op == "all_reduce":
-        return [total] * 3
-    if op == "reduce_scatter":
-        return np.split(total, 3)
-    if op == "all_gather":
-        return [np.concatenate(sources)] * 3
-    return [sources[0]] * 3
-
-
-def test_values_differ_by_element_rank_and_step() -> None:
-    seen = [values("float32", 100, rank, step).tobytes() for rank in range(3) for step in range(3)]
-    assert len(set(seen)) == 9
-    assert len(set(values("float32", 100, 0, 0))) == 100
-
-
 def rows() -> list[Row]:
     own = metrics.figures("all_reduce", 2, 4096, [1000, 2000, 3000])
     other = metrics.figures("all_reduce", 2, 4096, [5000, 6000, 7000])
     return [
-        Row("all_reduce", name, 2, 4096, "float32", True, "each", exact, "shm" if name == "pccl" else "", figures)
-        for name, exact, figures in (("pccl", True, own), ("gloo", False, other))
+        Row("all_reduce", name, 2, 4096, "float32", True, 1, "each", exact, via, algorithm, figures)
+        for name, exact, via, algorithm, figures in (
+            ("pccl", True, "shm", "ring", own),
+            ("gloo", False, "tcp", "", other),
+        )
     ]
 
 
@@ -110,7 +86,15 @@ def test_the_table_shows_ratios_and_what_was_wrong() -> None:
     assert lines[0].split()[:3] == ["all_reduce", "median", "us"]
     assert lines[1].split()[:2] == ["4K", "2.0"]
     assert lines[1][: lines[0].index("via") + 3].split()[-1] == "shm"
+    assert lines[1][: lines[0].index("algorithm") + 9].split()[-1] == "ring"
     assert lines[1].split()[-4:] == ["6.0", "3.00x", "WRONG:", "gloo"]
+
+
+def test_a_ratio_far_below_one_is_shown_all_the_same() -> None:
+    lines: list[str] = []
+    first, second = rows()
+    TableReport(lines.append).rows([second, replace(first, figures=metrics.figures("all_reduce", 2, 4096, [12, 12]))])
+    assert lines[0].split()[-3] == "0.0020x"
 
 
 def test_json_has_one_object_per_contender() -> None:
@@ -124,11 +108,13 @@ def test_json_has_one_object_per_contender() -> None:
         2.0,
         True,
     )
+    assert (own["inflight"], own["transport"], own["algorithm"]) == (1, "shm", "ring")
     assert "speedup" not in own
     assert other["speedup"] == 3.0
 
 
-def test_contenders_that_cannot_run_are_explained() -> None:
-    assert run.missing(["socket"]) == []
-    assert "choose from gloo, mpi, socket" in run.missing(["nccl"])[0]
-    assert "choose from" in run.missing(["pccl"])[0]
+def test_the_chart_is_a_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, drawn in (("two", rows()), ("one", rows()[:1])):
+        chart.write(drawn, "a title", tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -4,21 +4,45 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pccl.bench.contenders.contender import Contender
 
-# name: (module, a module that must be installed, how to get it)
+
+@dataclass(frozen=True)
+class Library:
+    """What must be known of a contender before it is imported: its module here, a module that must be installed, how to
+    get that, and by setting (`op`, `dtype`, `transport`) the values that it cannot do. `concurrent`: it can have
+    several operations in flight."""
+
+    module: str
+    needs: str
+    how: str = ""
+    lacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    concurrent: bool = True
+
+
 CONTENDERS = {
-    "pccl": ("own", "pccl", ""),
-    "gloo": ("gloo", "torch", "pip install torch"),
-    "mpi": ("mpi", "mpi4py", "pip install mpi4py, and an MPI library with mpiexec"),
-    "socket": ("sockets", "socket", ""),
+    "pccl": Library("own", "pccl"),
+    "gloo": Library(
+        "gloo",
+        "torch",
+        "pip install torch",
+        {
+            "op": ("scan", "exscan"),
+            "dtype": ("int16", "uint16", "uint32", "uint64"),
+            "transport": ("shm",),
+        },
+    ),
+    "mpi": Library("mpi", "mpi4py", "pip install mpi4py, and an MPI library with mpiexec", {"dtype": ("float16",)}),
+    "socket": Library("sockets", "socket", lacks={"transport": ("shm",)}, concurrent=False),
 }
 
 
 def load(name: str) -> type[Contender]:
     """The class of a contender; imports the library it needs."""
-    module: Any = importlib.import_module(f"pccl.bench.contenders.{CONTENDERS[name][0]}")
+    module: Any = importlib.import_module(f"pccl.bench.contenders.{CONTENDERS[name].module}")
     found: type[Contender] = module.contender
     return found

@@ -41,13 +41,18 @@ class Contender(ABC):
         """What the bytes go through, once some have: "shm", "tcp"; empty where the library does not tell."""
         return ""
 
+    def algorithm(self, outcome: Any) -> str:
+        """What ran, by what a call gave; empty where the library does not tell."""
+        return ""
+
     @abstractmethod
     def meet(self, offers: list[Any]) -> None:
         """Connects to the others; `offers` in rank order. Blocks until all are there."""
 
     @abstractmethod
-    def bind(self, work: Work) -> Callable[[], object]:
-        """A function that performs the work once; all that can be done before is done here."""
+    def bind(self, work: Work, *, start: bool) -> Callable[[], Any]:
+        """A function that performs the work once, or only starts it: then what it returns has a `wait()`. All that can
+        be done before is done here. Raises ValueError for what the library does not offer."""
 
     @abstractmethod
     def barrier(self) -> None:

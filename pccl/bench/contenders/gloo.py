@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ HOST = "127.0.0.1"
 FLAT_CALLS = {
     "reduce_scatter": ("reduce_scatter_single", "reduce_scatter_tensor"),
     "all_gather": ("all_gather_single", "all_gather_into_tensor"),
+    "all_to_all": ("all_to_all_single",),
 }
 
 
@@ -45,38 +47,57 @@ class Gloo(Contender):
             self._store = dist.TCPStore(HOST, offers[0], self.seat.peers, is_master=False)
         dist.init_process_group("gloo", store=self._store, rank=self.seat.rank, world_size=self.seat.peers)
 
-    def bind(self, work: Work) -> Callable[[], object]:
-        """Gloo reduces and broadcasts in place only: out of place its user copies first, and so do we."""
+    @property
+    def transport(self) -> str:
+        """All that it has."""
+        return "tcp"
+
+    def bind(self, work: Work, *, start: bool) -> Callable[[], Any]:
+        """Gloo reduces to a root, reduces to all and broadcasts in place only, and exchanges out of place only: where
+        that is not what was asked, its user copies first, and so do we."""
+        op, in_place = work.shape.op, work.shape.in_place
         source, target = tensor(work.source), tensor(work.target)
-        if work.shape.op == "barrier":
-            return self.barrier
-        if work.shape.op in FLAT_CALLS:
-            flat = next(getattr(dist, name) for name in FLAT_CALLS[work.shape.op] if hasattr(dist, name))
-            return lambda: flat(target, source)
-        in_place = work.shape.in_place
-
-        def all_reduce() -> None:
-            if not in_place:
-                target.copy_(source)
-            dist.all_reduce(target)
-
-        def broadcast() -> None:
-            if not in_place:
-                target.copy_(source)
-            dist.broadcast(target, ROOT)
-
-        return all_reduce if work.shape.op == "all_reduce" else broadcast
+        call = partial(_call(work, source, target), async_op=start)
+        if op == "all_to_all" and in_place:
+            apart = torch.empty_like(source)
+            return partial(_copied_first, apart, source, partial(_flat(op), target, apart, async_op=start))
+        if in_place or op not in ("all_reduce", "reduce", "broadcast") or (op == "broadcast" and self.rank != ROOT):
+            return call
+        return partial(_copied_first, target, source, call)
 
     def barrier(self) -> None:
         """Gloo's own."""
         dist.barrier()
 
     def settle(self) -> None:
-        """Gloo puts nothing off."""
+        """Nothing is put off."""
 
     def close(self) -> None:
         """Ends the group."""
         dist.destroy_process_group()
+
+
+def _call(work: Work, source: Any, target: Any) -> Callable[..., Any]:
+    """What lacks nothing but `async_op`."""
+    op, peers = work.shape.op, work.shape.peers
+    if op in FLAT_CALLS:
+        return partial(_flat(op), target, source)
+    if op in ("gather", "scatter"):
+        whole, block = (target, source) if op == "gather" else (source, target)
+        blocks = list(whole.chunk(peers)) if work.rank == ROOT else None
+        return partial(getattr(dist, op), block, blocks, ROOT)
+    if op in ("reduce", "broadcast"):
+        return partial(getattr(dist, op), target, ROOT)
+    return partial(dist.all_reduce, target) if op == "all_reduce" else partial(dist.barrier)
+
+
+def _flat(op: str) -> Any:
+    return next(getattr(dist, name) for name in FLAT_CALLS[op] if hasattr(dist, name))
+
+
+def _copied_first(place: Any, origin: Any, call: Callable[[], Any]) -> Any:
+    place.copy_(origin)
+    return call()
 
 
 contender = Gloo

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ class Own(Contender):
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self._deferred = seat.settings["commit"] == "deferred"
+        self._algorithm = pccl.Algorithm[seat.settings["algorithm"].upper()]
         self._comm = pccl.Communicator(
             seat.master,
             p2p_connection_pool_size=seat.settings["connections"],
@@ -42,24 +44,40 @@ class Own(Contender):
         """Of all links; two joined by a plus sign if they differ."""
         return "+".join(sorted(set(self._comm.transports.values())))
 
-    def bind(self, work: Work) -> Callable[[], object]:
-        """The public calls, as a user writes them."""
-        comm, source, target = self._comm, work.source, work.target
-        total = pccl.ReduceOp.SUM
+    def algorithm(self, outcome: pccl.ReduceInfo) -> str:
+        """As the operation's info has it."""
+        return pccl.Algorithm(outcome.algorithm).name.lower()
 
-        def broadcast() -> None:
-            if not work.shape.in_place:
-                np.copyto(target, source)
-            comm.broadcast(target, ROOT)
-
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: comm.all_reduce(source, target, op=total),
-            "reduce_scatter": lambda: comm.reduce_scatter(source, target, op=total),
-            "all_gather": lambda: comm.all_gather(source, target),
-            "broadcast": broadcast,
-            "barrier": comm.barrier,
+    def bind(self, work: Work, *, start: bool) -> Callable[[], Any]:
+        """The public calls, as a user writes them; concurrent ones with tags of their own."""
+        op, source, target = work.shape.op, work.source, work.target
+        options: dict[str, Any] = {"tag": work.part} if start else {}
+        if self._algorithm is not pccl.Algorithm.AUTO:
+            self._comm.explain_call(pccl.Collective[op.upper()], source, algorithm=self._algorithm)
+            options["algorithm"] = self._algorithm
+        arguments: dict[str, tuple[Any, ...]] = {
+            "all_reduce": (source, target),
+            "reduce": (source, target, ROOT),
+            "reduce_scatter": (source, target),
+            "all_gather": (source, target),
+            "all_to_all": (source, target),
+            "broadcast": (target, ROOT),
+            "gather": (source, target, ROOT),
+            "scatter": (source, target, ROOT),
+            "scan": (source, target),
+            "exscan": (source, target),
+            "barrier": (),
         }
-        return calls[work.shape.op]
+        call = partial(getattr(self._comm, f"{op}_async" if start else op), *arguments[op], **options)
+        if op != "broadcast" or work.shape.in_place or self.rank != ROOT:
+            return call
+
+        def broadcast() -> Any:
+            """pccl broadcasts in place only: out of place its user copies first."""
+            np.copyto(target, source)
+            return call()
+
+        return broadcast
 
     def barrier(self) -> None:
         """A collective like any other."""

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""What cannot be benchmarked together is one clear line, before anything starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pccl.bench import mpiexec
+from pccl.bench.contenders import CONTENDERS
+from pccl.bench.settings import Settings, problems
+
+
+def settings(**changed: Any) -> Settings:
+    chosen: dict[str, Any] = {"op": "all_reduce", "peers": 2, "sizes": (4,), "versus": ()}
+    chosen |= {"dtype": "float32", "in_place": True, "commit": "each", "rounds": 1, "connections": 0}
+    chosen |= {"transport": "auto", "algorithm": "auto", "inflight": 1}
+    return Settings(**(chosen | changed))
+
+
+@pytest.fixture
+def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(mpiexec, "problems", lambda _: iter(()))
+
+
+def test_everything_is_fine_by_default() -> None:
+    assert problems(settings()) == []
+    assert problems(settings(versus=("socket",), transport="tcp", algorithm="ring")) == []
+    assert (settings().title, settings(inflight=16).title) == ("all_reduce", "all_reduce x16")
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"versus": ("nccl",)}, "--vs nccl: choose from gloo, mpi, socket"),
+        ({"versus": ("pccl",)}, "--vs pccl: choose from gloo, mpi, socket"),
+        ({"versus": ("gloo",), "op": "scan"}, "--vs gloo has no scan"),
+        ({"versus": ("gloo",), "dtype": "int16"}, "--vs gloo cannot do --dtype int16"),
+        ({"versus": ("gloo",), "transport": "shm"}, "--vs gloo cannot do --transport shm"),
+        ({"versus": ("mpi",), "dtype": "float16"}, "--vs mpi cannot do --dtype float16"),
+        ({"versus": ("socket",), "inflight": 2}, "--vs socket cannot do --inflight 2"),
+        ({"versus": ("socket",), "transport": "shm"}, "--vs socket cannot do --transport shm"),
+        ({"op": "barrier", "algorithm": "ring"}, "a barrier takes no --algorithm"),
+    ],
+)
+@pytest.mark.usefixtures("all_installed")
+def test_what_cannot_be_together_is_one_line(changed: dict[str, Any], line: str) -> None:
+    assert problems(settings(**changed)) == [line]
+
+
+@pytest.mark.usefixtures("all_installed")
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    assert len(problems(settings(versus=("gloo", "socket"), transport="shm", inflight=2, algorithm="no"))) == 4
+
+
+def test_an_unknown_algorithm_is_answered_with_those_there_are() -> None:
+    (line,) = problems(settings(algorithm="tre"))
+    assert line.startswith("--algorithm tre: choose from auto, ring, doubling")
+
+
+@pytest.mark.parametrize("name", [name for name in CONTENDERS if CONTENDERS[name].how])
+def test_a_library_that_is_missing_is_named_with_how_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    needs, how = CONTENDERS[name].needs, CONTENDERS[name].how
+    assert problems(settings(versus=(name,))) == [f"--vs {name} needs {needs}: {how}"]
+
+
+def test_mpiexec_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpiexec, "find", lambda: None)
+    (line,) = mpiexec.problems("auto")
+    assert line.startswith("--vs mpi needs mpiexec: ")
+
+
+@pytest.mark.parametrize(
+    ("said", "known"), [("mpiexec (OpenRTE) 4.1.4", True), ("mpirun (Open MPI) 5.0.3", True), ("HYDRA 4.0", False)]
+)
+def test_only_open_mpi_can_be_told_what_to_go_through(
+    said: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mpiexec"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(mpiexec, "find", lambda: str(program))
+    assert list(mpiexec.problems("auto")) == []
+    refused = [f"--vs mpi cannot do --transport tcp: {program} is not Open MPI's"]
+    assert list(mpiexec.problems("tcp")) == ([] if known else refused)
+    assert "tcp,self" in mpiexec.command("tcp", 2, ["python"])
+    assert mpiexec.command("auto", 2, ["python"]) == [str(program), "-n", "2", "python"]
