@@ -295,8 +295,9 @@ class Communicator(Collectives):
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
     ) -> str:
-        """Which algorithm would run now for such a call, and why: "ring: ...". Raises what the call would."""
-        asked = request.question(collective, send, op, algorithm, deterministic, self._modes)
+        """Which algorithm would run now for such a call, and why: "ring: ...". `send` is what a member passes to it, or
+        the root, if only its counts. Raises what the call would."""
+        asked = request.question(collective, send, op, algorithm, deterministic, self._modes, self._group())
         return self._ready().explain(*asked)
 
     # ------------------------------------------------------------ joint calls

@@ -36,6 +36,8 @@ _REDUCING = (
     Collective.SCAN,
     Collective.EXSCAN,
 )
+_SPREADING = (Collective.REDUCE_SCATTER, Collective.SCATTER, Collective.ALL_TO_ALL)
+"""Whose `send` holds a part for each rank."""
 
 
 class Request(NamedTuple):
@@ -222,10 +224,8 @@ def all_to_all(
 ) -> Request:
     """In place without `recv`."""
     source, target, flags = _pair(send, recv, modes, in_place=True)
-    size, kind = group.size, Collective.ALL_TO_ALL
-    if source.elements % size:
-        raise InvalidArgument(f"send has {arrays.describe(source)}; with {size} peers it must hold {size} equal parts")
-    return _request(kind, source, target, source.elements // size, 0, algorithm, 0, flags, tag, group.epoch, timeout)
+    part, kind = _part(source, group.size), Collective.ALL_TO_ALL
+    return _request(kind, source, target, part, 0, algorithm, 0, flags, tag, group.epoch, timeout)
 
 
 def uneven(
@@ -312,15 +312,23 @@ def barrier(tag: int, timeout: float | None, modes: Modes) -> Request:
 
 
 def question(
-    collective: int, send: Any, op: int | PremulSum, algorithm: int, deterministic: bool | None, modes: Modes
+    collective: int,
+    send: Any,
+    op: int | PremulSum,
+    algorithm: int,
+    deterministic: bool | None,
+    modes: Modes,
+    group: Members,
 ) -> tuple[int, int, int, int, int, int]:
-    """For `Engine.explain`: what would run for such a call."""
-    dtype, elements = (0, 0) if send is None else arrays.borrow(send, False, "send")[1:3]
+    """For `Engine.explain`: what would run for such a call, where `send` is what a member passes to it (the root, if
+    only its counts)."""
     kind = named("collective", collective, Collective)
+    source = _NOTHING if send is None else arrays.borrow(send, False, "send")
+    elements = _part(source, group.size) if kind in _SPREADING else source.elements
     if deterministic is not None or kind in _REDUCING:
         modes = modes.reducing(deterministic)
     flags = modes.out_of_place
-    return kind, dtype, _reduction(op)[0], named("algorithm", algorithm, Algorithm), flags, elements
+    return kind, source.dtype, _reduction(op)[0], named("algorithm", algorithm, Algorithm), flags, elements
 
 
 def commit(timeout: float | None) -> Request:
@@ -481,6 +489,13 @@ def _check_apart(requests: Sequence[Request]) -> None:
                 raise InvalidArgument(f"arrays of operations {other} and {index} of one call overlap")
         best = sorted([(end, index), *farthest[written]], reverse=True)
         farthest[written] = [best[0], *[it for it in best if it[1] != best[0][1]][:1]]
+
+
+def _part(send: Borrowed, size: int) -> int:
+    """The elements of each rank's part of it. Raises InvalidArgument."""
+    if send.elements % size:
+        raise InvalidArgument(f"send has {arrays.describe(send)}; with {size} peers it must hold {size} equal parts")
+    return send.elements // size
 
 
 def _check_blocks(long: Borrowed, long_name: str, block: Borrowed, block_name: str, world_size: int) -> None:

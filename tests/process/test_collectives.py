@@ -160,7 +160,13 @@ def with_handles(comm: pccl.Communicator) -> None:
 def with_explanations(comm: pccl.Communicator) -> None:
     for collective in Collective:
         data = None if collective in (Collective.BARRIER, Collective.COMMIT) else np.zeros(64 * comm.world_size)
-        assert ":" in comm.explain_call(collective, data)
+        said = comm.explain_call(collective, data)
+        assert ":" in said
+        if data is not None:  # what moves is all parts together, of which `send` is one where they are gathered
+            parts = comm.world_size if collective in (Collective.ALL_GATHER, Collective.GATHER) else 1
+            assert f"times {data.nbytes * parts} bytes" in said
+    with pytest.raises(pccl.InvalidArgument, match="equal parts"):
+        comm.explain_call(Collective.ALL_TO_ALL, np.zeros(64 * comm.world_size + 1))
 
 
 ALL = (

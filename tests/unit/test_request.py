@@ -48,7 +48,7 @@ def test_only_what_reduces_is_deterministic() -> None:
         MODES.reducing(1)  # type: ignore[arg-type]
     for kind in Collective:
         reduces = kind in (*PREFIXES, Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)
-        assert request.question(kind, None, 0, 0, None, always)[4] == (fixed if reduces else 0)
+        assert request.question(kind, None, 0, 0, None, always, GROUP)[4] == (fixed if reduces else 0)
 
 
 def test_all_reduce_in_place_and_out_of_place() -> None:
