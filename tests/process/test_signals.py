@@ -146,7 +146,7 @@ def closing(line: Line, address: str) -> None:
 
 
 def test_ctrl_c_in_close_leaves_something_that_close_ends(tmp_path: Path) -> None:
-    """B66: whether the signal comes in close, or just after."""
+    """B66: whether the signal comes in close, or just after, when the interpreter may be leaving and dies of it."""
     with Run(tmp_path) as run:
         peer = run.peer(closing)
         run.expect(peer, "joined")
@@ -156,7 +156,7 @@ def test_ctrl_c_in_close_leaves_something_that_close_ends(tmp_path: Path) -> Non
             peer.kill(signal.SIGINT)
             run.next(peer)
             assert watch.seconds < SOON_S
-        assert run.ended(peer) in (0, 1)
+        assert run.ended(peer) in (0, 1, -signal.SIGINT)
 
 
 # ---------------------------------------------------------------------------------------------- masters and commands
