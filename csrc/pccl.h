@@ -270,7 +270,8 @@ void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer);
 /* Has this peer started operation `name` of `epoch`? 1, 0, or -1 when `epoch` is not the current one. */
 int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name);
 
-/* Operations that the caller started and that have not ended, plus 1 if deferred operations await a commit. */
+/* Collectives that the caller started and that have not ended, plus 1 if deferred operations await a commit. State
+ * fetches do not count: one that was given up may still be on its way out. */
 uint32_t pccl_engine_pending(pccl_engine *engine);
 
 /* ---------------------------------------------------------------- events */

@@ -463,7 +463,9 @@ uint64_t pccl__core_deadline(const struct pccl__core *core) {
     return min_u64(deadline, pccl__core_stall_deadline(core));
 }
 
-uint32_t pccl__core_pending(const struct pccl__core *core) { return core->open_calls + core->deferred.open; }
+uint32_t pccl__core_pending(const struct pccl__core *core) {
+    return core->open_calls - core->open_fetches + core->deferred.open;
+}
 
 bool pccl__core_busy(const struct pccl__core *core) { return core->open_calls > 0 || !list_empty(&core->served); }
 

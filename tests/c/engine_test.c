@@ -259,7 +259,7 @@ static void test_state_stop(void) {
     pccl_error error;
     pccl_operation *op[3];
     EXPECT(pccl_state_fetch(w.engine[0], 8, donor, 0, 0, 10, stopped, 0, &op[0], &error) == PCCL_OK, "fetch");
-    EXPECT(pccl_engine_pending(w.engine[0]) == 1, "a fetch is pending");
+    EXPECT(pccl_engine_pending(w.engine[0]) == 0, "a fetch is no collective");
     pccl_state_stop(w.engine[0], 8);
     EXPECT(pccl_wait(op[0], 0, NULL, &error) == PCCL_ABORTED, "%s", error.message);
     EXPECT(pccl_engine_pending(w.engine[0]) == 0, "nothing is pending");
