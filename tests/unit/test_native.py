@@ -151,14 +151,18 @@ def test_errors_become_exceptions(pair: list[Engine]) -> None:
 def test_an_operation_with_notice(pair: list[Engine]) -> None:
     memory = [arrays.borrow(np.ones(5, np.int32), True, "x") for _ in range(2)]
     kind, dtype = constants.PCCL_ALL_REDUCE, memory[0].dtype
-    first = pair[0].start(kind, dtype, 0, 0, 0, 0, 5, 3, memory[0].pointer, memory[0].pointer, 0, 0, None, NULL, NULL, 1.0, 42)
+    first = pair[0].start(
+        kind, dtype, 0, 0, 0, 0, 5, 3, memory[0].pointer, memory[0].pointer, 0, 0, None, NULL, NULL, 1.0, 42
+    )
     assert not first.done()
     assert first.wait(1) is None
     assert pair[0].pending() == 1
     assert pair[0].has_started(1, OperationName(3, 0)) == 1
     assert pair[0].has_started(1, OperationName(3, 1)) == 0
     assert pair[0].has_started(2, OperationName(3, 0)) == -1
-    second = pair[1].start(kind, dtype, 0, 0, 0, 0, 5, 3, memory[1].pointer, memory[1].pointer, 0, 0, None, NULL, NULL, 1.0, 43)
+    second = pair[1].start(
+        kind, dtype, 0, 0, 0, 0, 5, 3, memory[1].pointer, memory[1].pointer, 0, 0, None, NULL, NULL, 1.0, 43
+    )
     for engine, operation, token in ((pair[0], first, 42), (pair[1], second, 43)):
         while (event := next_event(engine)).kind != constants.PCCL_EVENT_DONE:
             assert event.kind == constants.PCCL_EVENT_STALLED
@@ -172,7 +176,9 @@ def test_an_operation_with_notice(pair: list[Engine]) -> None:
 def test_a_freeze_a_report_and_a_verdict(pair: list[Engine]) -> None:
     memory = arrays.borrow(np.ones(5, np.int32), True, "x")
     kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1)
+    open_ = pair[0].start(
+        kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
+    )
     pair[0].freeze(1)
     while (event := next_event(pair[0])).kind != constants.PCCL_EVENT_FROZEN:
         assert event.kind == constants.PCCL_EVENT_STALLED
@@ -191,7 +197,9 @@ def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
     waiting = threading.Thread(target=lambda: pair[0].halt(Status.EXPELLED, "you were asleep"))
     memory = arrays.borrow(np.ones(5), True, "x")
     kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 0, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1)
+    open_ = pair[0].start(
+        kind, memory.dtype, 0, 0, 0, 0, 5, 0, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
+    )
     waiting.start()
     with pytest.raises(Expelled, match="you were asleep"):
         ended(open_)
@@ -270,7 +278,9 @@ def test_the_flight_recorder_is_read(pair: list[Engine]) -> None:
     both([lambda: run(pair[0], np.ones(3, np.float32)), lambda: run(pair[1], np.ones(3, np.float32))])
     memory = arrays.borrow(np.ones(5, np.int32), True, "x")
     kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1)
+    open_ = pair[0].start(
+        kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
+    )
     assert open_.describe().startswith("all_reduce(int32[5], op=sum, algorithm=doubling) tag 3 #0 of epoch 1 has run")
     records = pair[0].trace()
     done, waiting = [it for it in records if isinstance(it, record.Operation)]
