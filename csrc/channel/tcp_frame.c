@@ -33,8 +33,8 @@ struct tcp_frame *pccl__tcp_frame_new(struct tcp_frame_pool *pool, enum tcp_kind
     while (class < TCP_FRAME_CLASSES && class_bytes[class] < bytes) class ++;
     CHECK(class < TCP_FRAME_CLASSES);
     struct list *node = list_pop_front(&pool->spare[class]);
-    struct tcp_frame *frame = node ? LIST_ENTRY(node, struct tcp_frame, link)
-                                   : malloc(sizeof *frame + TCP_HEADER_BYTES + class_bytes[class]);
+    struct tcp_frame *frame =
+        node ? LIST_ENTRY(node, struct tcp_frame, link) : malloc(sizeof *frame + TCP_HEADER_BYTES + class_bytes[class]);
     if (!frame) return NULL;
     if (node) pool->spare_count[class]--;
     list_init(&frame->link);
