@@ -143,10 +143,11 @@ def closing(line: Line, address: str) -> None:
     line.send(kind="closed")
     with pytest.raises(pccl.Closed):
         comm.barrier()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes now would meet an interpreter that is leaving
 
 
 def test_ctrl_c_in_close_leaves_something_that_close_ends(tmp_path: Path) -> None:
-    """B66: whether the signal comes in close, or just after, when the interpreter may be leaving and dies of it."""
+    """B66: whether the signal comes in close, or just after."""
     with Run(tmp_path) as run:
         peer = run.peer(closing)
         run.expect(peer, "joined")
@@ -156,7 +157,7 @@ def test_ctrl_c_in_close_leaves_something_that_close_ends(tmp_path: Path) -> Non
             peer.kill(signal.SIGINT)
             run.next(peer)
             assert watch.seconds < SOON_S
-        assert run.ended(peer) in (0, 1, -signal.SIGINT)
+        assert run.ended(peer) in (0, 1)
 
 
 # ---------------------------------------------------------------------------------------------- masters and commands
