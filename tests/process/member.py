@@ -181,7 +181,7 @@ class Member:
         pending = self._comm.are_peers_pending()
         if pending:
             self._comm.update_topology()
-        self._line.send(kind="round", lost=lost, members=members, admitted=pending)
+        self._line.send(kind="round", lost=lost, members=members, epoch=info.epoch, admitted=pending)
 
     def do_vote(self) -> None:
         """One joint call without effect."""
