@@ -14,12 +14,7 @@
 #include "plan/plan.h"
 
 #include "base/bits.h"
-
-static uint32_t distance(uint32_t position, uint32_t size, uint32_t root) { return (position + size - root) % size; }
-
-static uint32_t at_distance(uint32_t far, uint32_t size, uint32_t root) {
-    return (uint32_t)(((uint64_t)root + far) % size);
-}
+#include "plan/around.h"
 
 pccl_status pccl__plan_chain_broadcast(uint32_t position, const struct pccl__shape *shape, uint32_t root,
                                        struct pccl__plan *plan) {
