@@ -178,6 +178,18 @@ class Team:
         self.outcomes()
         return self.data.total_bytes() - before
 
+    def connections(self) -> int:
+        """How many stand now between all members, through the relays."""
+        return sum(member.data.counts().open for member in self.all)
+
+    def reconnected(self, connections: int) -> None:
+        """Waits until so many stand again. The members are to be idle."""
+        for _ in range(ATTEMPTS):
+            if self.connections() >= connections:
+                return
+            self._measured(self.all)
+        raise AssertionError(f"{self.connections()} of {connections} connections stand")
+
     @property
     def shares_memory(self) -> bool:
         """Do the bytes of all links take the way around the relays?"""

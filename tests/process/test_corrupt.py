@@ -16,12 +16,15 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.parametrize("elements", [SMALL, LARGE])
 def test_damaged_data_are_repaired_and_never_a_result(tmp_path: Path, elements: int) -> None:
-    """With checksum="always" damage costs one connection, whose bytes are sent again on the others: no operation of any
-    collective fails, and each is exact."""
+    """With checksum="always" damage costs the connections it is on, whose bytes are sent again on the others: no
+    operation of any collective fails, and each is exact. A link ends only when damage comes faster than connections."""
     with Team(tmp_path, 3, checksum="always", p2p_connection_pool_size=8) as team:
         team.works()
+        connections = 3 * 8  # of three pairs
+        team.reconnected(connections)
         before = team.footprint(team.all)
         for collective, in_place in FORMS:
+            team.reconnected(connections)
             whole = team.traffic(collective, elements, in_place)
             team.data.at(max(1, whole // 2), lambda: FAULTS["corrupt"].strike(team, team.all[1]))
             team.begin(collective, elements, in_place)
