@@ -127,6 +127,11 @@ def counts(of: Sequence[int]) -> Pointer:
     return ffi.new("uint64_t[]", of)
 
 
+def call(**fields: Any) -> Pointer:
+    """A `pccl_call` with these fields, the others zero. It keeps nothing alive."""
+    return ffi.new(_CALL, fields)
+
+
 def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:
     """First address of an array's memory, and the first one behind it."""
     first = int(ffi.cast("uintptr_t", start))
@@ -144,10 +149,9 @@ def hash128(data: Any) -> bytes:
 class _Slot:
     """The C structs of one call in progress. `operation` is set only while an operation outlives its C call."""
 
-    __slots__ = ("__weakref__", "call", "error", "info", "operation")
+    __slots__ = ("__weakref__", "error", "info", "operation")
 
     def __init__(self) -> None:
-        self.call = ffi.new("pccl_call *")
         self.operation = ffi.new("pccl_operation **")
         self.info = ffi.new("pccl_info *")
         self.error = ffi.new("pccl_error *")
@@ -303,90 +307,30 @@ class Engine:
 
     # ------------------------------------------------------------ operations
 
-    def run(
-        self,
-        collective: int,
-        dtype: int,
-        op: int,
-        algorithm: int,
-        root: int,
-        flags: int,
-        count: int,
-        tag: int,
-        source: Pointer,
-        target: Pointer,
-        expected_epoch: int,
-        timeout_ms: int,
-        owner: object,
-        input_counts: Pointer = NULL,
-        output_counts: Pointer = NULL,
-        factor: float = 0.0,
-    ) -> ReduceInfo:
+    def run(self, call: Pointer, owner: object) -> ReduceInfo:
         """Starts an operation and waits for its end; raises the error that it ended with.
 
         `owner` keeps the memory alive if an exception (Ctrl-C) ends the wait before the operation has ended.
         """
         slot = self._take()
         try:
-            call = slot.call
-            call.collective = collective
-            call.dtype = dtype
-            call.op = op
-            call.algorithm = algorithm
-            call.root = root
-            call.flags = flags
-            call.count = count
-            call.tag = tag
-            call.input = source
-            call.output = target
-            call.expected_epoch = expected_epoch
-            call.timeout_ms = timeout_ms
-            call.factor = factor
-            if flags & lib.PCCL_UNEVEN:
-                call.input_counts = input_counts
-                call.output_counts = output_counts
             status = lib.pccl_run(self._engine, call, SLICE_MS, slot.operation, slot.info, slot.error)
             while status == lib.PCCL_PENDING:
                 status = lib.pccl_wait(slot.operation[0], SLICE_MS, slot.info, slot.error)
             if status:
                 raise _failure(slot.error)
-            info = slot.info
-            return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+            return _info(slot.info)
         finally:
             if slot.operation[0]:
-                self._abandon(slot, (source, target, owner))
+                self._abandon(slot, owner)
             self._slots.append(slot)
 
-    def start(
-        self,
-        collective: int,
-        dtype: int,
-        op: int,
-        algorithm: int,
-        root: int,
-        flags: int,
-        count: int,
-        tag: int,
-        source: Pointer,
-        target: Pointer,
-        expected_epoch: int,
-        timeout_ms: int,
-        owner: object,
-        input_counts: Pointer,
-        output_counts: Pointer,
-        factor: float,
-        token: int,
-    ) -> Operation:
-        """Starts an operation that ends with an event of `token`. The caller keeps `owner` and both pointers alive
-        until then."""
+    def start(self, call: Pointer, token: int) -> Operation:
+        """Starts an operation that ends with an event of `token`. The caller keeps what `call` points to alive until
+        then."""
+        call.flags |= lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
+        call.token = token
         with self._slot() as slot:
-            call = slot.call
-            call.collective, call.dtype, call.op, call.algorithm = collective, dtype, op, algorithm
-            call.root, call.count, call.tag = root, count, tag
-            call.flags = flags | lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
-            call.input, call.output, call.factor = source, target, factor
-            call.input_counts, call.output_counts = input_counts, output_counts
-            call.expected_epoch, call.timeout_ms, call.token = expected_epoch, timeout_ms, token
             if lib.pccl_start(self._engine, call, slot.operation, slot.error):
                 raise _failure(slot.error)
             return self._adopt(slot)
@@ -397,12 +341,9 @@ class Engine:
         with self._slot():
             lib.pccl_release_tag(self._engine, tag, epoch)
 
-    def explain(self, collective: int, dtype: int, op: int, algorithm: int, flags: int, count: int) -> str:
+    def explain(self, call: Pointer) -> str:
         """Which algorithm would run now for such a call, and why. Raises InvalidArgument, Unsupported."""
         text = ffi.new("char[]", lib.PCCL_MESSAGE_BYTES)
-        call = ffi.new("pccl_call *")
-        call.collective, call.dtype, call.op = collective, dtype, op
-        call.algorithm, call.flags, call.count = algorithm, flags, count
         with self._slot() as slot:
             if lib.pccl_explain(self._engine, call, text, lib.PCCL_MESSAGE_BYTES, slot.error):
                 raise _failure(slot.error)
@@ -521,8 +462,7 @@ class Operation:
                 return None
             if status:
                 raise _failure(slot.error)
-            info = slot.info
-            return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+            return _info(slot.info)
 
     def describe(self) -> str:
         """What it is, how long it has run, and whom it waits for. Raises Closed when the engine is closed."""
@@ -556,6 +496,7 @@ def _names(of: Any, count: int) -> list[str]:
     return [str(ffi.string(of(number)).decode()) for number in range(count)]
 
 
+_CALL = ffi.typeof("pccl_call *")
 _COLLECTIVES = _names(lib.pccl_collective_name, lib.PCCL_COLLECTIVE_COUNT)
 _DTYPES = _names(lib.pccl_dtype_name, lib.PCCL_DTYPE_COUNT)
 _DTYPE_BYTES = [int(lib.pccl_dtype_bytes(number)) for number in range(lib.PCCL_DTYPE_COUNT)]
@@ -607,6 +548,10 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
         waits=tuple(Wait(raw.waits[index].rank, raw.waits[index].heard_ns) for index in range(named)),
         text=text,
     )
+
+
+def _info(info: Pointer) -> ReduceInfo:
+    return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
 
 
 def _failure(error: Pointer) -> PCCLError:

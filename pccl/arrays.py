@@ -35,6 +35,10 @@ class Borrowed(NamedTuple):
     owner: object
 
 
+NOTHING = Borrowed(_native.NULL, 0, 0, None)
+"""Where a collective has no buffer on this rank."""
+
+
 def borrow(array: Any, writable: bool, name: str) -> Borrowed:
     """The memory of a C-contiguous numpy array or torch CPU tensor of a dtype in `DataType`, of any shape.
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn
 
 from pccl import addresses, reach, request
 from pccl._native import Engine, ReduceInfo
+from pccl.arguments import choice, milliseconds, truth, whole
 from pccl.collectives import Collectives
 from pccl.control import Control, ControlOptions
 from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
@@ -27,7 +28,7 @@ from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
-from pccl.request import Members, Request, choice, milliseconds, truth, whole
+from pccl.request import Members, Request
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
@@ -298,7 +299,7 @@ class Communicator(Collectives):
         """Which algorithm would run now for such a call, and why: "ring: ...". `send` is what a member passes to it, or
         the root, if only its counts. Raises what the call would."""
         asked = request.question(collective, send, op, algorithm, deterministic, self._modes, self._group())
-        return self._ready().explain(*asked)
+        return self._ready().explain(asked.call)
 
     # ------------------------------------------------------------ joint calls
     #
@@ -344,24 +345,26 @@ class Communicator(Collectives):
         with _traced(control), control.vote(kind) as call:
             return call.result()
 
-    def _run(self, operation: Request) -> ReduceInfo:
+    def _run(self, request: Request) -> ReduceInfo:
         engine = self._engine
         if engine is None:
             engine = self._ready()
         try:
-            return engine.run(*operation)
+            return engine.run(request.call, request.owner)
         except PCCLError as failure:
             self._failed(failure)
             raise
 
-    def _launch(self, operation: Request) -> Handle:
+    def _launch(self, request: Request) -> Handle:
         engine, control = self._ready(), self._joined()
+        call = request.call
+        tag = call.tag
 
         def seen(failure: PCCLError) -> None:  # must not hold the communicator: an unfinished flight would keep it open
             control.failed(failure)
-            engine.release_tag(operation.tag, failure.epoch)
+            engine.release_tag(tag, failure.epoch)
 
-        flight = self._flights.launch(operation, lambda token: engine.start(*operation, token), seen)
+        flight = self._flights.launch(request, lambda token: engine.start(call, token), seen)
         return Handle(flight, self)
 
     def _failed(self, failure: PCCLError) -> None:
@@ -386,10 +389,10 @@ class Communicator(Collectives):
         assert view is not None
         return view
 
-    def _group(self) -> Members:
+    def _group(self, epoch: int = 0) -> Members:
         installed = self._joined().installed
         assert installed is not None
-        return Members(installed.view.epoch, len(installed.view.members), installed.rank)
+        return Members(installed.view.epoch, len(installed.view.members), installed.rank).within(epoch)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
+from pccl.arguments import patience
 from pccl.errors import Closed, PCCLError, WaitTimeout
-from pccl.request import patience
 
 
 class Flight:

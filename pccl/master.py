@@ -25,12 +25,12 @@ from typing import NoReturn
 import uvloop
 
 from pccl import addresses, messages, system
+from pccl.arguments import milliseconds, patience
 from pccl.errors import InvalidArgument, PCCLError, ProtocolError, SystemFailure
 from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
-from pccl.request import milliseconds, patience
 from pccl.sockets import RouterLink
 from pccl.thread import Worker
 

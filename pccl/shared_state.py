@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pccl._native import hash128
+from pccl.arguments import whole
 from pccl.errors import InvalidArgument
 from pccl.messages import MAX_STATE_ENTRIES, MAX_STATE_NAME_CHARACTERS, StateEntry
 from pccl.protocol.state_election import SharedStateSyncStrategy
-from pccl.request import whole
 
 if TYPE_CHECKING:
     import torch

@@ -52,6 +52,8 @@ COVERED_BY = {
     "pccl/bench/contenders/": "tests/process/test_bench.py",
     "pccl/cli/": "tests/process/test_master.py",
     "pccl/control.py": "tests/process/test_communicator.py",
+    "pccl/moves.py": "tests/process/test_collectives.py",
+    "pccl/reductions.py": "tests/process/test_collectives.py",
     "pccl/demo/": "tests/process/test_demo.py",
     "pccl/descriptors.py": "tests/unit/test_request.py",
     "pccl/fields.py": "tests/unit/test_messages.py",

@@ -23,8 +23,8 @@ from io import FileIO
 from pathlib import Path
 
 from pccl._native import signal_pipe
+from pccl.arguments import whole
 from pccl.errors import InvalidArgument, PCCLError, RemoteError, SystemFailure, TooFewPeers
-from pccl.request import whole
 from pccl.thread import Worker
 from pccl.trace import file
 from pccl.trace.record import Trace

@@ -9,28 +9,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pccl.bench.contenders import CONTENDERS
 from pccl.bench.settings import Settings, problems
+from pccl.cli.bench import Op
 
 pytestmark = pytest.mark.process
 
 LIMIT_S = 110.0
-OPS = [
-    "all_reduce",
-    "reduce",
-    "reduce_scatter",
-    "all_gather",
-    "all_to_all",
-    "broadcast",
-    "gather",
-    "scatter",
-    "scan",
-    "exscan",
-]
+OPS = [op for op in get_args(Op) if op != "barrier"]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

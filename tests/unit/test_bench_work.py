@@ -3,27 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from pccl.bench.work import ROOT, Shape, Work, values
+from pccl.cli.bench import Op
 
 PEERS = 3
-OPS = [
-    "all_reduce",
-    "reduce",
-    "reduce_scatter",
-    "all_gather",
-    "all_to_all",
-    "broadcast",
-    "gather",
-    "scatter",
-    "scan",
-    "exscan",
-]
+OPS = [op for op in get_args(Op) if op != "barrier"]
 
 
 def perform(op: str, ranks: list[Work]) -> list[NDArray[Any] | None]:

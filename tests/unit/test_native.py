@@ -25,7 +25,7 @@ from pccl import (
     _native,
     arrays,
 )
-from pccl._native import NULL, Engine, EngineOptions, Event, Operation, ReduceInfo, constants
+from pccl._native import Engine, EngineOptions, Event, Operation, ReduceInfo, constants
 from pccl.messages import Member, OperationName
 from pccl.trace import record
 
@@ -70,14 +70,15 @@ def both(calls: list[Callable[[], Any]]) -> list[Any]:
     return outcomes
 
 
-def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
+def reduction(array: np.ndarray, **fields: int) -> _native.Pointer:
+    """The call that reduces an array in place. The array has to be kept alive."""
     memory = arrays.borrow(array, True, "x")
-    values = {"op": 0, "algorithm": 0, "root": 0, "flags": 0, "tag": 0, "epoch": 0, "timeout_ms": 0, **fields}
-    kind = constants.PCCL_ALL_REDUCE
-    return engine.run(
-        kind, memory.dtype, values["op"], values["algorithm"], values["root"], values["flags"], memory.elements,
-        values["tag"], memory.pointer, memory.pointer, values["epoch"], values["timeout_ms"], array,
-    )  # fmt: skip
+    layout = {"dtype": memory.dtype, "count": memory.elements, "input": memory.pointer, "output": memory.pointer}
+    return _native.call(collective=constants.PCCL_ALL_REDUCE, **layout, **fields)
+
+
+def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
+    return engine.run(reduction(array, **fields), array)
 
 
 def ended(operation: Operation) -> ReduceInfo:
@@ -143,26 +144,21 @@ def test_errors_become_exceptions(pair: list[Engine]) -> None:
     with pytest.raises(InvalidArgument):
         pair[0].report(1)
     with pytest.raises(PeerLost):
-        run(pair[0], np.ones(3), epoch=7)
+        run(pair[0], np.ones(3), expected_epoch=7)
     with pytest.raises(SystemFailure):
         Engine(EngineOptions(peer(7), bytes(16), "127.0.0.1", listen_port=pair[0].port))
 
 
 def test_an_operation_with_notice(pair: list[Engine]) -> None:
-    memory = [arrays.borrow(np.ones(5, np.int32), True, "x") for _ in range(2)]
-    kind, dtype = constants.PCCL_ALL_REDUCE, memory[0].dtype
-    first = pair[0].start(
-        kind, dtype, 0, 0, 0, 0, 5, 3, memory[0].pointer, memory[0].pointer, 0, 0, None, NULL, NULL, 1.0, 42
-    )
+    x, y = np.ones(5, np.int32), np.ones(5, np.int32)
+    first = pair[0].start(reduction(x, tag=3), 42)
     assert not first.done()
     assert first.wait(1) is None
     assert pair[0].pending() == 1
     assert pair[0].has_started(1, OperationName(3, 0)) == 1
     assert pair[0].has_started(1, OperationName(3, 1)) == 0
     assert pair[0].has_started(2, OperationName(3, 0)) == -1
-    second = pair[1].start(
-        kind, dtype, 0, 0, 0, 0, 5, 3, memory[1].pointer, memory[1].pointer, 0, 0, None, NULL, NULL, 1.0, 43
-    )
+    second = pair[1].start(reduction(y, tag=3), 43)
     for engine, operation, token in ((pair[0], first, 42), (pair[1], second, 43)):
         while (event := next_event(engine)).kind != constants.PCCL_EVENT_DONE:
             assert event.kind == constants.PCCL_EVENT_STALLED
@@ -174,11 +170,8 @@ def test_an_operation_with_notice(pair: list[Engine]) -> None:
 
 
 def test_a_freeze_a_report_and_a_verdict(pair: list[Engine]) -> None:
-    memory = arrays.borrow(np.ones(5, np.int32), True, "x")
-    kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(
-        kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
-    )
+    x = np.ones(5, np.int32)
+    open_ = pair[0].start(reduction(x, tag=3), 1)
     pair[0].freeze(1)
     while (event := next_event(pair[0])).kind != constants.PCCL_EVENT_FROZEN:
         assert event.kind == constants.PCCL_EVENT_STALLED
@@ -195,11 +188,8 @@ def test_a_freeze_a_report_and_a_verdict(pair: list[Engine]) -> None:
 
 def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
     waiting = threading.Thread(target=lambda: pair[0].halt(Status.EXPELLED, "you were asleep"))
-    memory = arrays.borrow(np.ones(5), True, "x")
-    kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(
-        kind, memory.dtype, 0, 0, 0, 0, 5, 0, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
-    )
+    x = np.ones(5)
+    open_ = pair[0].start(reduction(x), 1)
     waiting.start()
     with pytest.raises(Expelled, match="you were asleep"):
         ended(open_)
@@ -209,11 +199,10 @@ def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
 
 
 def test_explain_names_an_algorithm(pair: list[Engine]) -> None:
-    small = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, 0, 0, 1)
-    large = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, 0, 0, 1 << 26)
-    assert ":" in small
-    assert ":" in large
-    forced = pair[0].explain(constants.PCCL_ALL_REDUCE, constants.PCCL_FLOAT32, 0, constants.PCCL_RING, 0, 1)
+    kinds = {"collective": constants.PCCL_ALL_REDUCE, "dtype": constants.PCCL_FLOAT32}
+    for count in (1, 1 << 26):
+        assert ":" in pair[0].explain(_native.call(**kinds, count=count))
+    forced = pair[0].explain(_native.call(**kinds, count=1, algorithm=constants.PCCL_RING))
     assert forced.startswith("ring")
 
 
@@ -276,11 +265,8 @@ def test_state_is_served_and_fetched(pair: list[Engine]) -> None:
 
 def test_the_flight_recorder_is_read(pair: list[Engine]) -> None:
     both([lambda: run(pair[0], np.ones(3, np.float32)), lambda: run(pair[1], np.ones(3, np.float32))])
-    memory = arrays.borrow(np.ones(5, np.int32), True, "x")
-    kind = constants.PCCL_ALL_REDUCE
-    open_ = pair[0].start(
-        kind, memory.dtype, 0, 0, 0, 0, 5, 3, memory.pointer, memory.pointer, 0, 0, None, NULL, NULL, 1.0, 1
-    )
+    x = np.ones(5, np.int32)
+    open_ = pair[0].start(reduction(x, tag=3), 1)
     assert open_.describe().startswith("all_reduce(int32[5], op=sum, algorithm=doubling) tag 3 #0 of epoch 1 has run")
     records = pair[0].trace()
     done, waiting = [it for it in records if isinstance(it, record.Operation)]

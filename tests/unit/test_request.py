@@ -12,6 +12,7 @@ from pccl import (
     Collective,
     DataType,
     InvalidArgument,
+    PeerLost,
     QuantizationAlgorithm,
     QuantizationOptions,
     ReduceDescriptor,
@@ -48,28 +49,32 @@ def test_only_what_reduces_is_deterministic() -> None:
         MODES.reducing(1)  # type: ignore[arg-type]
     for kind in Collective:
         reduces = kind in (*PREFIXES, Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)
-        assert request.question(kind, None, 0, 0, None, always, GROUP)[4] == (fixed if reduces else 0)
+        assert request.question(kind, None, 0, 0, None, always, GROUP).call.flags == (fixed if reduces else 0)
 
 
 def test_all_reduce_in_place_and_out_of_place() -> None:
     x, y = np.ones(5, np.float32), np.zeros(5, np.float32)
     for recv in (None, x):
-        one = request.all_reduce(x, recv, ReduceOp.AVG, 7, 0, 1.5, MODES)
-        assert one.source == one.target
+        one = request.all_reduce(x, recv, ReduceOp.AVG, 7, 0, 1.5, MODES).call
+        assert one.input == one.output
         assert (one.collective, one.dtype, one.op) == (Collective.ALL_REDUCE, DataType.FLOAT32, ReduceOp.AVG)
-        assert (one.elements, one.tag, one.flags, one.timeout_ms) == (5, 7, constants.PCCL_DISCARD_INPUT, 1500)
+        assert (one.count, one.tag, one.flags, one.timeout_ms) == (5, 7, constants.PCCL_DISCARD_INPUT, 1500)
     two = request.all_reduce(x, y, ReduceOp.SUM, 0, 0, None, MODES)
-    assert two.source != two.target
-    assert (two.flags, two.expected_epoch, two.timeout_ms) == (0, 0, 0)
-    assert two.owner == (x, y) or two.owner[1] is y
+    assert two.call.input != two.call.output
+    assert (two.call.flags, two.call.expected_epoch, two.call.timeout_ms) == (0, 0, 0)
+    source, target = two.owner
+    assert source.owner is x
+    assert target.owner is y
 
 
 def test_blocks_must_fit_the_world_they_are_checked_against() -> None:
     long, block = np.zeros(12, np.int32), np.zeros(4, np.int32)
-    scattered = request.reduce_scatter(long, block, ReduceOp.SUM, 0, 0, None, MODES, GROUP)
-    gathered = request.all_gather(block, long, 0, 0, None, MODES, GROUP)
-    assert (scattered.elements, gathered.elements) == (4, 4)
-    assert (scattered.expected_epoch, gathered.expected_epoch) == (9, 9)
+    for one in (
+        request.reduce_scatter(long, block, ReduceOp.SUM, 0, 0, None, MODES, GROUP),
+        request.all_gather(block, long, 0, 0, None, MODES, GROUP),
+        request.scatter(long, block, 0, 0, 0, None, MODES, GROUP),
+    ):
+        assert (one.call.count, one.call.expected_epoch, one.call.dtype) == (4, 9, DataType.INT32)
     for wrong in (np.zeros(13, np.int32), np.zeros(12, np.int64)):
         with pytest.raises(InvalidArgument, match=r"with 3 peers send must hold 3 times as many"):
             request.reduce_scatter(wrong, block, ReduceOp.SUM, 0, 0, None, MODES, GROUP)
@@ -77,37 +82,35 @@ def test_blocks_must_fit_the_world_they_are_checked_against() -> None:
             request.all_gather(block, wrong, 0, 0, None, MODES, GROUP)
 
 
-def test_own_part_must_be_as_long_as_its_count() -> None:
-    """The engine reads and writes as much as the counts say."""
-    part, parts, counts = np.zeros(2, np.int32), np.zeros(7, np.int32), [3, 2, 2]
-    with pytest.raises(InvalidArgument, match=r"send has 2 int32, but recv_counts\[0\] is 3"):
-        request.uneven(Collective.ALL_GATHER, part, None, parts, counts, 0, 0, 0, None, MODES, GROUP)
-    with pytest.raises(InvalidArgument, match=r"recv has 2 int32, but send_counts\[0\] is 3"):
-        request.uneven(Collective.REDUCE_SCATTER, parts, counts, part, None, 0, 0, 0, None, MODES, GROUP)
-    with pytest.raises(InvalidArgument, match=r"send has 2 int32, but recv_counts\[0\] is 3"):
-        request.gather_v(part, parts, counts, 0, 0, None, MODES, GROUP)
-    with pytest.raises(InvalidArgument, match=r"recv has 2 int32, but send_counts\[0\] is 3"):
-        request.scatter_v(parts, counts, part, 0, 0, None, MODES, GROUP)
-    fitting = np.zeros(3, np.int32)
-    assert request.gather_v(fitting, parts, counts, 0, 0, None, MODES, GROUP).output_counts != NULL
-    assert request.gather_v(part, None, None, 1, 0, None, MODES, GROUP).elements == 2, "the root alone knows more"
-    assert request.scatter_v(None, None, part, 1, 0, None, MODES, GROUP).elements == 2
+def test_a_group_is_that_of_one_epoch() -> None:
+    assert GROUP.within(0) is GROUP.within(9) is GROUP.within(np.int64(9)) is GROUP
+    for other in (8, 10):
+        with pytest.raises(PeerLost, match=f"is in epoch 9 .3 members., not in {other}: call again") as caught:
+            GROUP.within(other)
+        assert caught.value.epoch == other
+    for wrong in (-1, 2**64, 1.5, None):
+        with pytest.raises(InvalidArgument, match="epoch must be"):
+            GROUP.within(wrong)  # type: ignore[arg-type]
+    assert GROUP.root(2) == 2
+    for outside in (-1, 3, None):
+        with pytest.raises(InvalidArgument, match="root must be a whole number from 0 to 2"):
+            GROUP.root(outside)  # type: ignore[arg-type]
 
 
 def test_operations_without_memory() -> None:
-    barrier, commit = request.barrier(3, None, MODES), request.commit(2)
-    assert (barrier.collective, barrier.tag, barrier.source) == (Collective.BARRIER, 3, NULL)
+    barrier, commit = request.barrier(3, None, MODES).call, request.commit(2).call
+    assert (barrier.collective, barrier.tag, barrier.input) == (Collective.BARRIER, 3, NULL)
     assert (commit.collective, commit.timeout_ms, commit.flags) == (Collective.COMMIT, 2000, 0)
 
 
 def test_broadcast_reads_and_writes_one_array() -> None:
     x = np.ones((2, 2))
-    one = request.broadcast(x, 2, 0, 9, 0, None, MODES)
-    assert (one.root, one.expected_epoch, one.elements) == (2, 9, 4)
-    assert one.source == one.target
+    one = request.broadcast(x, 2, 0, 0, None, MODES, GROUP).call
+    assert (one.root, one.expected_epoch, one.count) == (2, 9, 4)
+    assert one.input == one.output
     x.flags.writeable = False
     with pytest.raises(InvalidArgument, match="x is read-only"):
-        request.broadcast(x, 0, 0, 0, 0, None, MODES)
+        request.broadcast(x, 0, 0, 0, None, MODES, GROUP)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +145,6 @@ def test_arguments_of_a_wrong_type(op: Any, algorithm: Any, timeout: Any, text: 
         request.all_reduce(np.ones(3, np.float32), None, op, 0, algorithm, timeout, MODES)
 
 
-def test_the_shortest_timeout_is_not_none() -> None:
-    assert request.milliseconds("timeout", 1e-9) == 1
-
-
 def descriptor(count: int = 3, tag: int = 5, dtype: DataType = DataType.FLOAT) -> ReduceOpDescriptor:
     reduction = ReduceDescriptor(count, ReduceOp.MAX, tag, ReduceOperandDescriptor(dtype))
     return ReduceOpDescriptor.from_numpy(np.ones(3, np.float32), np.ones(3, np.float32), reduction)
@@ -154,8 +153,8 @@ def descriptor(count: int = 3, tag: int = 5, dtype: DataType = DataType.FLOAT) -
 def test_several_reductions_get_tags_of_their_own() -> None:
     arrays = [np.ones(count) for count in (1, 2, 3)]
     several = request.all_reduces([*arrays, descriptor(tag=50)], ReduceOp.SUM, 10, None, MODES)
-    assert [one.tag for one in several] == [10, 11, 12, 50]
-    assert [one.op for one in several] == [ReduceOp.SUM] * 3 + [ReduceOp.MAX]
+    assert [one.call.tag for one in several] == [10, 11, 12, 50]
+    assert [one.call.op for one in several] == [ReduceOp.SUM] * 3 + [ReduceOp.MAX]
     with pytest.raises(InvalidArgument, match="tags of their own"):
         request.all_reduces([*arrays, descriptor(tag=11)], ReduceOp.SUM, 10, None, MODES)
     with pytest.raises(InvalidArgument, match="nothing to reduce"):

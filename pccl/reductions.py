@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Collectives that combine what members have. What each raises is said at `all_reduce`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pccl import descriptors, parts, request, retry
+from pccl._native import ReduceInfo
+from pccl.arguments import whole
+from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
+from pccl.enums import Algorithm, PremulSum, ReduceOp
+from pccl.forms import Caller, starting
+
+
+class Reductions(Caller):
+    """Their results are the same bits on all members that get one."""
+
+    def all_reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+        operand_descriptor: ReduceOperandDescriptor | None = None,
+        quantization_options: QuantizationOptions | None = None,
+    ) -> ReduceInfo:
+        """Combines `send` of all members element by element into `recv` of each; without `recv`, in place.
+
+        Both are numpy arrays or torch CPU tensors, contiguous, of one dtype and count. Blocks until done, at most
+        `timeout` seconds without progress. `deterministic` replaces what the Communicator was told, here and in all
+        that reduces; all members ask for the same. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
+        PeerLost (call again: the next epoch is installed and `send` is intact), CollectiveMismatch, OperationTimeout.
+        """
+        modes = self._modes.reducing(deterministic)
+        if operand_descriptor is not None or quantization_options is not None:
+            descriptors.check(send, operand_descriptor, quantization_options)
+        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes))
+
+    def all_reduce_multiple_with_retry(
+        self,
+        descriptors_or_arrays: Sequence[Any],
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        max_in_flight: int = 4,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
+
+        Takes ReduceOpDescriptors (with their own op and tag), or arrays that are reduced in place with `op` and the
+        tags `tag`, `tag + 1`, ... Different ones may have been reduced with different world sizes; the info has the
+        last one's, and all bytes. Raises TooFewPeers when nobody else is left, and what `all_reduce` raises; arrays
+        that were reduced before hold their results then. Ctrl-C ends the wait only: all operations are started and go
+        on, as the others count on them, but none is repeated.
+        """
+        modes = self._modes.reducing(deterministic)
+        whole("max_in_flight", max_in_flight, 1, 2**16)
+        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, modes)
+        return retry.until_done([partial(self._launch, one) for one in requests], max_in_flight)
+
+    def reduce_scatter(
+        self,
+        send: Any,
+        recv: Any,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        epoch: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
+        is that of `send`. In place where `recv` is that block of `send`. `epoch` as in `reduce`, otherwise as
+        `all_reduce`."""
+        modes, group = self._modes.reducing(deterministic), self._group(epoch)
+        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, group))
+
+    def reduce_scatter_v(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        epoch: int = 0,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """As `reduce_scatter` with parts of `send_counts[r]` elements, one behind the other in `send`. All members pass
+        the same counts, else CollectiveMismatch."""
+        modes, group = self._modes.reducing(deterministic), self._group(epoch)
+        return self._run(parts.reduce_scatter(send, send_counts, recv, op, tag, timeout, modes, group))
+
+    def reduce(
+        self,
+        send: Any,
+        recv: Any = None,
+        root: int = 0,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        epoch: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """Combines `send` of all members element by element into `recv` of rank `root`; without `recv`, in place there.
+        Elsewhere `recv` is ignored.
+
+        As all calls with a root or parts, raises PeerLost if the group changes before it begins, since ranks mean other
+        peers then: it runs in `epoch`, or without one in that of the call. Who took ranks from an earlier look at the
+        group (`Communicator.epoch`, `ReduceInfo.epoch`) passes its epoch. Otherwise as `all_reduce`.
+        """
+        modes, group = self._modes.reducing(deterministic), self._group(epoch)
+        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, group))
+
+    def scan(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """`recv` of rank r becomes the combination of `send` of ranks 0 to r (inclusive prefix); without `recv`, in
+        place. AVG has no meaning here. Otherwise as `all_reduce`."""
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.scan(False, send, recv, op, tag, algorithm, timeout, modes))
+
+    def exscan(
+        self,
+        send: Any,
+        recv: Any = None,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """As `scan`, but without the own contribution: ranks 0 to r-1. Rank 0 keeps what is in `recv`."""
+        modes = self._modes.reducing(deterministic)
+        return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, modes))
+
+    all_reduce_async = starting(all_reduce)
+    reduce_scatter_async = starting(reduce_scatter)
+    reduce_scatter_v_async = starting(reduce_scatter_v)
+    reduce_async = starting(reduce)
+    scan_async = starting(scan)
+    exscan_async = starting(exscan)
