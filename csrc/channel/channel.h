@@ -20,6 +20,8 @@
  *     the receiving channel, within a window of PCCL__EAGER_WINDOW bytes per channel that the sender respects; beyond
  *     it, and for every larger transfer, the sender waits for the receiver's go-ahead, which post_recv gives. So a
  *     receiver never holds more than the window, and a transfer that nobody receives delays no other.
+ *   - Order: what may go goes by line.h: the urgent first, and operations of one priority in turns, segment by segment.
+ *     What is on its way already is not overtaken, so no more is put on its way than is needed.
  *   - Epochs: `expect` sets the current one. Frames of older epochs are dropped and may not touch memory (G9). Frames
  * of newer epochs (the other side was faster) are kept within the window.
  *   - When the link is beyond repair the channel becomes broken: every transfer completes with PCCL_PEER_LOST, `broken`
@@ -59,6 +61,14 @@ struct pccl__stamp {
     uint8_t bytes[PCCL__STAMP_BYTES];
 };
 
+/* Of what stands in a line (line.h), whose it is. */
+struct pccl__ticket {
+    struct list link, hash_link, followers;
+    uint64_t operation;
+    uint8_t level;
+    bool small;
+};
+
 enum pccl__transfer_state { PCCL__IDLE = 0, PCCL__POSTED = 1, PCCL__COMPLETED = 2 };
 
 struct pccl__transfer {
@@ -69,9 +79,11 @@ struct pccl__transfer {
     pccl_status status;            /* set on completion */
     struct pccl__stamp peer_stamp; /* set with PCCL_MISMATCH */
     void *owner;                   /* the poster's, untouched */
+    int8_t priority;               /* as in pccl_call: of a send, which of those of this link goes first */
     /* The transport's; zero before post. */
     struct list link; /* in the channel's queues, then in `done` */
     struct list hash_link;
+    struct pccl__ticket ticket;
     enum pccl__transfer_state state;
     bool is_send;
     uint32_t moved, acknowledged; /* bytes */

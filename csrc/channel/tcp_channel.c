@@ -2,7 +2,7 @@
  *
  * tcp_channel.c - the table of operations that channel.h asks for.
  *
- * Life of a transfer. A send is copied into an eager frame (and has completed), or stands in `sending` until stripes
+ * Life of a transfer. A send is copied into an eager frame (and has completed), or stands in `line` until stripes
  * have taken all its pieces and then in `unacknowledged`, or first in `offered` (before that perhaps held back by the
  * outbox) until the other side's go-ahead. A
  * receive belongs to the inbox. Whoever completes goes to `completed`, which the next progress hands over.
@@ -19,6 +19,7 @@
 #include "base/status.h"
 
 void pccl__tcp_complete(struct tcp_channel *channel, struct pccl__transfer *transfer, pccl_status status) {
+    pccl__line_remove(&channel->line, &transfer->ticket);
     list_remove(&transfer->link);
     transfer->status = status;
     transfer->state = PCCL__COMPLETED;
@@ -34,6 +35,16 @@ static void fail_sends(struct tcp_channel *channel, struct list *sends, pccl_sta
     }
 }
 
+static void fail_line(struct tcp_channel *channel, pccl_status why) {
+    for (struct pccl__ticket *ticket; (ticket = pccl__line_next(&channel->line));) {
+        pccl__line_remove(&channel->line, ticket);
+        if (ticket->small)
+            pccl__tcp_frame_free(&channel->pool, LIST_ENTRY(ticket, struct tcp_frame, ticket));
+        else
+            pccl__tcp_complete(channel, LIST_ENTRY(ticket, struct pccl__transfer, ticket), why);
+    }
+}
+
 /* Everything posted ends with `why`; every stripe is closed. */
 static void fail_all(struct tcp_channel *channel, pccl_status why) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
@@ -46,11 +57,10 @@ static void fail_all(struct tcp_channel *channel, pccl_status why) {
     }
     pccl__tcp_frame_free_all(&channel->pool, &channel->control);
     pccl__tcp_frame_free_all(&channel->pool, &channel->control_sent);
-    pccl__tcp_frame_free_all(&channel->pool, &channel->eager);
     pccl__tcp_frame_free_all(&channel->pool, &channel->resend);
     fail_sends(channel, &channel->outbox.held, why);
     fail_sends(channel, &channel->offered, why);
-    fail_sends(channel, &channel->sending, why);
+    fail_line(channel, why);
     fail_sends(channel, &channel->unacknowledged, why);
     pccl__outbox_clear(&channel->outbox);
     pccl__inbox_fail(&channel->inbox, why);
@@ -82,6 +92,7 @@ static pccl_status postable(const struct tcp_channel *channel, const struct pccl
 
 static void take_transfer(struct tcp_channel *channel, struct pccl__transfer *transfer, bool is_send) {
     list_init(&transfer->link);
+    pccl__ticket_init(&transfer->ticket);
     transfer->is_send = is_send;
     transfer->state = PCCL__POSTED;
     transfer->status = PCCL_OK;
@@ -115,13 +126,13 @@ static pccl_status post_send(struct pccl__channel *base, struct pccl__transfer *
         frame->header.flags = TCP_FLAG_EAGER;
         frame->header.payload_bytes = transfer->bytes;
         if (transfer->bytes) memcpy(pccl__tcp_frame_own(frame), transfer->data, transfer->bytes);
-        list_push_back(&channel->eager, &frame->link);
+        pccl__line_add(&channel->line, &frame->ticket, &transfer->key, transfer->priority, true);
         transfer->moved = transfer->acknowledged = transfer->bytes;
         pccl__tcp_complete(channel, transfer, PCCL_OK);
         break;
     case PCCL__WAY_GRANTED:
         pccl__tcp_frame_free(&channel->pool, frame);
-        list_push_back(&channel->sending, &transfer->link);
+        pccl__line_add(&channel->line, &transfer->ticket, &transfer->key, transfer->priority, false);
         break;
     case PCCL__WAY_OFFER:
         offer(channel, transfer, frame);
@@ -312,8 +323,8 @@ static const struct pccl__channel_ops operations = {
 };
 
 static void init_lists(struct tcp_channel *channel) {
-    struct list *lists[] = {&channel->link,    &channel->completed,      &channel->notices,        &channel->offered,
-                            &channel->sending, &channel->unacknowledged, &channel->eager,          &channel->resend,
+    struct list *lists[] = {&channel->link,    &channel->completed,      &channel->notices,
+                            &channel->offered, &channel->unacknowledged, &channel->resend,
                             &channel->control, &channel->control_sent,   &channel->base.ready_link};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
 }
@@ -337,6 +348,7 @@ pccl_status pccl__tcp_channel_new(struct tcp_transport *transport, const pccl_me
     init_lists(channel);
     pccl__inbox_init(&channel->inbox, &channel->completed, &channel->notices);
     pccl__outbox_init(&channel->outbox, &channel->notices);
+    pccl__line_init(&channel->line);
     pccl__tcp_frame_pool_init(&channel->pool);
     if (!pccl__tcp_stripe_at(channel, 0)) {
         free(channel);

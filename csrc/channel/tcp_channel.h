@@ -69,10 +69,11 @@ struct tcp_channel {
     struct pccl__outbox outbox;
     struct list completed, notices; /* for the next progress */
 
-    /* Out. Every posted send that has not completed is in one of the three lists of transfers. */
+    /* Out. Every posted send that has not completed is in `line` or in one of the two lists of transfers. */
     struct tcp_frame_pool pool;
-    struct list offered, sending, unacknowledged;
-    struct list eager, resend; /* frames that any stripe may take */
+    struct list offered, unacknowledged;
+    struct pccl__line line; /* small: frames of eager sends; large: transfers. Any stripe may take what is next */
+    struct list resend;     /* frames that any stripe may take, before those */
     bool unflushed;            /* the last flush stopped at its bound, not for want of frames or room */
     uint32_t turn;             /* the stripe that is asked first */
 

@@ -38,6 +38,7 @@ struct tcp_frame *pccl__tcp_frame_new(struct tcp_frame_pool *pool, enum tcp_kind
     if (!frame) return NULL;
     if (node) pool->spare_count[class]--;
     list_init(&frame->link);
+    pccl__ticket_init(&frame->ticket);
     memset(&frame->header, 0, sizeof frame->header);
     frame->header.kind = (uint8_t)kind;
     frame->transfer = NULL;

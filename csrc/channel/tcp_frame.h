@@ -9,10 +9,12 @@
 #ifndef PCCL_CHANNEL_TCP_FRAME_H
 #define PCCL_CHANNEL_TCP_FRAME_H
 
+#include "channel/line.h"
 #include "channel/tcp_wire.h"
 
 struct tcp_frame {
     struct list link;
+    struct pccl__ticket ticket; /* of an eager one that no stripe has taken yet */
     struct tcp_header header;
     struct pccl__transfer *transfer; /* whose memory `payload` is; NULL: the frame's own, or nobody's any more */
     const uint8_t *payload;

@@ -93,7 +93,7 @@ static bool go_arrived(struct tcp_channel *channel, const struct tcp_header *hea
     }
     if (transfer) {
         list_remove(&transfer->link);
-        list_push_back(&channel->sending, &transfer->link);
+        pccl__line_add(&channel->line, &transfer->ticket, &transfer->key, transfer->priority, false);
     }
     return true;
 }

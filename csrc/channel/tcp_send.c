@@ -27,10 +27,8 @@ static bool carries_control(struct tcp_channel *channel, const struct tcp_stripe
     return channel->control_stripe == (int)stripe->index;
 }
 
-/* The next piece of the first large transfer in line; NULL: none, or no memory for its header. */
-static struct tcp_frame *cut_frame(struct tcp_channel *channel) {
-    if (list_empty(&channel->sending)) return NULL;
-    struct pccl__transfer *transfer = LIST_ENTRY(channel->sending.next, struct pccl__transfer, link);
+/* The next piece of a large transfer; NULL: no memory for its header. */
+static struct tcp_frame *cut_frame(struct tcp_channel *channel, struct pccl__transfer *transfer) {
     struct tcp_frame *frame = pccl__tcp_frame_new(&channel->pool, TCP_DATA, 0);
     if (!frame) {
         channel->ack_ns = min_u64(channel->ack_ns, channel->now_ns + 10 * NS_PER_MS);
@@ -48,11 +46,20 @@ static struct tcp_frame *cut_frame(struct tcp_channel *channel) {
     frame->header.payload_bytes = bytes;
     if (transfer->flags & TCP_TRANSFER_OFFERED) frame->header.flags |= TCP_FLAG_OFFERED;
     transfer->moved += bytes;
-    if (transfer->moved == transfer->bytes) {
-        list_remove(&transfer->link);
-        list_push_back(&channel->unacknowledged, &transfer->link);
-    }
+    bool rest = transfer->moved == transfer->bytes;
+    pccl__line_went(&channel->line, &transfer->ticket, bytes, rest);
+    if (rest) list_push_back(&channel->unacknowledged, &transfer->link);
     channel->turn++;
+    return frame;
+}
+
+/* A frame of whoever's turn it is; NULL: nobody's, or no memory. */
+static struct tcp_frame *take_turn(struct tcp_channel *channel) {
+    struct pccl__ticket *ticket = pccl__line_next(&channel->line);
+    if (!ticket) return NULL;
+    if (!ticket->small) return cut_frame(channel, LIST_ENTRY(ticket, struct pccl__transfer, ticket));
+    struct tcp_frame *frame = LIST_ENTRY(ticket, struct tcp_frame, ticket);
+    pccl__line_went(&channel->line, ticket, TCP_HEADER_BYTES + frame->header.payload_bytes, true);
     return frame;
 }
 
@@ -71,9 +78,8 @@ static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_st
     if (stripe->partly_now || stripe->ask_now) return acknowledgement(channel, stripe);
     if (!list_empty(&channel->control) && carries_control(channel, stripe)) node = list_pop_front(&channel->control);
     if (!node) node = list_pop_front(&channel->resend);
-    if (!node) node = list_pop_front(&channel->eager);
     if (node) return LIST_ENTRY(node, struct tcp_frame, link);
-    struct tcp_frame *frame = cut_frame(channel);
+    struct tcp_frame *frame = take_turn(channel);
     return frame || !stripe->ack_now ? frame : acknowledgement(channel, stripe);
 }
 

@@ -26,6 +26,9 @@ static pccl_status refuse_dtype(const pccl_call *call, pccl_error *error) {
 pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     if ((unsigned)call->collective >= PCCL_COLLECTIVE_COUNT)
         return pccl__fail(error, PCCL_INVALID, "unknown collective %d", (int)call->collective);
+    if (call->priority < PCCL_PRIORITY_MIN || call->priority > PCCL_PRIORITY_MAX)
+        return pccl__fail(error, PCCL_INVALID, "priority %d is not between %d and %d", call->priority,
+                          PCCL_PRIORITY_MIN, PCCL_PRIORITY_MAX);
     if (!pccl__has_data(call->collective)) return PCCL_OK;
     const char *name = pccl_collective_name(call->collective);
     if ((unsigned)call->dtype >= PCCL_DTYPE_COUNT)

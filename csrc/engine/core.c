@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/line.h"
 
 enum {
     PASSES_MAX = 16, /* of one progress; then the caller may look at the clock */
@@ -267,10 +268,24 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
     }
 }
 
+static int priority_of(const struct list *node) { return LIST_ENTRY(node, struct pccl__transfer, link)->priority; }
+
+/* What came for an urgent operation is worked on before the arithmetic of others. */
+static void by_urgency(struct list *transfers) {
+    struct list levels[PCCL__LEVELS], *node = transfers->next;
+    while (node != transfers && priority_of(node) == priority_of(transfers->next)) node = node->next;
+    if (node == transfers) return;
+    for (int level = 0; level < PCCL__LEVELS; level++) list_init(&levels[level]);
+    while ((node = list_pop_front(transfers)))
+        list_push_back(&levels[PCCL_PRIORITY_MAX - priority_of(node)], node);
+    for (int level = 0; level < PCCL__LEVELS; level++) list_splice(transfers, &levels[level]);
+}
+
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel) {
     struct pccl__done done;
     pccl__done_init(&done);
     channel->ops->progress(channel, core->now_ns, &done);
+    by_urgency(&done.transfers);
     struct list *node;
     while ((node = list_pop_front(&done.transfers)))
         transfer_done(core, channel, LIST_ENTRY(node, struct pccl__transfer, link));
@@ -446,13 +461,25 @@ static void tell_unshared(struct pccl__core *core) {
     core->unshared_told = pccl__events_add(&core->events, &event);
 }
 
-void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) {
+static bool hurries(const struct pccl__core *core) {
+    if (core->callers && atomic_load_explicit(core->callers, memory_order_relaxed) > 0) return true;
+    return core->awaited && core->awaited->state == PCCL__ENDED;
+}
+
+static void progress(struct pccl__core *core, uint64_t now_ns, int passes) {
     core->now_ns = now_ns;
-    for (int pass = 0; pass < PASSES_MAX && run_once(core); pass++) check_links(core);
+    while (passes-- > 0 && run_once(core)) {
+        check_links(core);
+        if (hurries(core)) break;
+    }
     pccl__core_check_stalls(core);
     tell_refused(core);
     tell_unshared(core);
 }
+
+void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) { progress(core, now_ns, PASSES_MAX); }
+
+void pccl__core_step(struct pccl__core *core, uint64_t now_ns) { progress(core, now_ns, 1); }
 
 uint64_t pccl__core_deadline(const struct pccl__core *core) {
     uint64_t deadline = core->transport->ready ? core->now_ns : core->transport->deadline_ns;

@@ -79,6 +79,8 @@ struct pccl__core {
     uint64_t refused_told, next_refused_ns;
     bool unshared_told;
     uint64_t early_abort; /* an epoch that others froze before we installed it */
+    const struct pccl_operation *awaited; /* progress ends early when this has ended; NULL: nothing is awaited */
+    const atomic_uint *callers; /* ... and as soon as it says that others wait for us; NULL: nobody ever does */
     bool frozen;
     pccl_status halted; /* PCCL_OK: not */
     char halt_text[PCCL_MESSAGE_BYTES];
@@ -92,6 +94,8 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
 void pccl__core_free(struct pccl__core *core);
 /* Runs what is ready and what is due; call after poll dispatch, and after every start or view. */
 void pccl__core_progress(struct pccl__core *core, uint64_t now_ns);
+/* As progress, each channel once at most: for who only started something. What is left, the deadline says. */
+void pccl__core_step(struct pccl__core *core, uint64_t now_ns);
 /* When progress wants to run without news; NEVER_NS. */
 uint64_t pccl__core_deadline(const struct pccl__core *core);
 void pccl__core_handle_free(struct pccl_operation *operation);

@@ -28,14 +28,42 @@ static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64
     pthread_cond_timedwait(condition, mutex, &until); /* the conditions use CLOCK_MONOTONIC */
 }
 
+bool pccl__engine_enter(struct pccl_engine *engine) {
+    if (engine->forked) return false;
+    pccl__door_enter(&engine->door);
+    return true;
+}
+
+void pccl__engine_leave(struct pccl_engine *engine) { pccl__door_leave(&engine->door); }
+
+static void wake_sleepers(struct pccl_engine *engine) {
+    if (engine->sleepers == 0) return;
+    pthread_mutex_lock(&engine->ended_mutex);
+    engine->endings++;
+    pthread_cond_broadcast(&engine->ended);
+    pthread_mutex_unlock(&engine->ended_mutex);
+}
+
+/* The lock is free meanwhile. What ends from now on wakes us: `sleepers` says that we are coming. */
+static void sleep_until_news(struct pccl_engine *engine, uint64_t deadline_ns) {
+    engine->sleepers++;
+    pthread_mutex_lock(&engine->ended_mutex);
+    pccl__door_leave(&engine->door);
+    for (uint64_t seen = engine->endings; engine->endings == seen && clock_now_ns() < deadline_ns;)
+        timed_wait(&engine->ended, &engine->ended_mutex, deadline_ns);
+    pthread_mutex_unlock(&engine->ended_mutex);
+    pccl__door_enter(&engine->door);
+    engine->sleepers--;
+}
+
 void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before) {
-    if (engine->core->ended_count != ended_before && engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
+    if (engine->core->ended_count != ended_before) wake_sleepers(engine);
     if (pccl__events_empty(&engine->core->events) || engine->event_shown) return;
     uint64_t one = 1;
     engine->event_shown = write(engine->event_fd, &one, sizeof one) == sizeof one;
 }
 
-bool pccl__engine_look(struct pccl_engine *engine, bool sleeping) {
+static bool look(struct pccl_engine *engine, bool sleeping) {
     struct pccl__transport *transport = engine->transport;
     return transport->looks > 0 && transport->ops->look(transport, sleeping);
 }
@@ -44,14 +72,16 @@ bool pccl__engine_look(struct pccl_engine *engine, bool sleeping) {
  * set; still it is asked now and then, for what only it tells: other links, wake-ups, the end of a process. */
 static int turn(struct pccl_engine *engine, uint64_t timeout_ns) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
-    bool news = pccl__engine_look(engine, timeout_ns > 0);
+    bool news = look(engine, timeout_ns > 0);
     int count = 0;
     if (!news || ++engine->turns_unpolled == TURNS_UNPOLLED) {
         engine->turns_unpolled = 0;
-        pthread_mutex_unlock(&engine->mutex);
+        pccl__door_leave(&engine->door);
         count = pccl__poll_wait(engine->poll, news ? 0 : timeout_ns, ready);
-        pthread_mutex_lock(&engine->mutex);
+        pccl__door_enter(&engine->door);
         if (engine->forked) return 0;
+    } else {
+        pccl__door_give_way(&engine->door);
     }
     uint32_t before = engine->core->ended_count;
     pccl__poll_dispatch(engine->poll, ready, count);
@@ -97,13 +127,13 @@ static void relax(void) {
 static void glance(struct pccl_engine *engine) {
     bool shared = shares_cores(engine);
     int looks = engine->transport->looks == 0 ? 1 : shared ? SHARED_GLANCES : GLANCES;
-    while (looks-- > 0 && !engine->forked && !pccl__engine_look(engine, false)) {
-        pthread_mutex_unlock(&engine->mutex);
+    while (looks-- > 0 && !engine->forked && !look(engine, false)) {
+        pccl__door_leave(&engine->door);
         if (shared || looks == 0)
             sched_yield();
         else
             relax();
-        pthread_mutex_lock(&engine->mutex);
+        pccl__door_enter(&engine->door);
     }
 }
 
@@ -119,36 +149,31 @@ static void next_event(struct pccl_engine *engine, const struct pccl_operation *
         now = clock_now_ns();
     }
     if (spin > 0) learn_spin(engine, false);
-    turn(engine, until(min_u64(limit_ns, pccl__core_deadline(engine->core)), now));
+    engine->driver_until_ns = min_u64(limit_ns, pccl__core_deadline(engine->core));
+    turn(engine, until(engine->driver_until_ns, now));
+    engine->driver_until_ns = 0;
 }
 
 static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     engine->driving = true;
     engine->drives++;
+    engine->core->awaited = op;
     while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) next_event(engine, op, deadline_ns);
+    engine->core->awaited = NULL;
     engine->driving = false;
-    if (engine->sleepers > 0) pthread_cond_broadcast(&engine->ended);
+    wake_sleepers(engine);
 }
 
-/* Nobody drives from here on. A parked background thread looks soon by itself, which is late only for operations under
- * way; one in the poll set knows no timer that came since it went there. */
-static void hand_over(struct pccl_engine *engine) {
-    bool sooner = pccl__core_deadline(engine->core) < engine->background_until_ns;
-    bool polls = engine->background_polls;
-    if (polls ? pccl__engine_look(engine, true) || sooner : pccl__core_busy(engine->core)) pccl__engine_kick(engine);
-}
 
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) {
-        if (!engine->driving) {
+        if (engine->driving)
+            sleep_until_news(engine, deadline_ns);
+        else
             drive(engine, op, deadline_ns);
-            continue;
-        }
-        engine->sleepers++;
-        timed_wait(&engine->ended, &engine->mutex, deadline_ns);
-        engine->sleepers--;
     }
-    if (!engine->driving && engine->sleepers == 0 && !engine->forked) hand_over(engine);
+    if (!engine->driving && engine->sleepers == 0 && !engine->forked)
+        pccl__engine_tend(engine, engine->core->ended_count);
 }
 
 void pccl__engine_kick(struct pccl_engine *engine) {
@@ -160,13 +185,25 @@ void pccl__engine_kick(struct pccl_engine *engine) {
     }
 }
 
+/* Who sleeps in the poll set hears of descriptors by itself, but knows no timer that came since it went there, nothing
+ * of shared memory that we have looked at instead, and not that what it waits for has ended by our doing. A parked
+ * background thread looks soon by itself, which is late only for operations under way. */
+void pccl__engine_tend(struct pccl_engine *engine, uint32_t ended_before) {
+    bool polls = engine->driving || engine->background_polls;
+    uint64_t until_ns = engine->driving ? engine->driver_until_ns : engine->background_until_ns;
+    bool sooner = pccl__core_deadline(engine->core) < until_ns;
+    bool ended = engine->driving && engine->core->ended_count != ended_before;
+    if (polls ? look(engine, true) || sooner || ended : pccl__core_busy(engine->core))
+        pccl__engine_kick(engine);
+}
+
 /* Waits while callers drive, and one tick longer. Returns when it is the background thread's turn. */
 static void park(struct pccl_engine *engine) {
     engine->background_polls = false;
     uint64_t seen;
     do {
         seen = engine->drives;
-        timed_wait(&engine->parked, &engine->mutex, clock_now_ns() + PARK_TICK_MS * NS_PER_MS);
+        timed_wait(&engine->parked, &engine->door.inside, clock_now_ns() + PARK_TICK_MS * NS_PER_MS);
         if (engine->background_polls && !engine->driving) break; /* kicked */
     } while (!engine->stopping && (engine->driving || engine->drives != seen));
     engine->background_polls = true;
@@ -174,7 +211,7 @@ static void park(struct pccl_engine *engine) {
 
 void *pccl__engine_main(void *argument) {
     struct pccl_engine *engine = argument;
-    pthread_mutex_lock(&engine->mutex);
+    pccl__door_enter(&engine->door);
     engine->background_polls = true;
     uint64_t seen = engine->drives;
     while (!engine->stopping) {
@@ -187,6 +224,6 @@ void *pccl__engine_main(void *argument) {
         engine->background_until_ns = pccl__core_deadline(engine->core);
         turn(engine, until(engine->background_until_ns, clock_now_ns()));
     }
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__door_leave(&engine->door);
     return NULL;
 }

@@ -7,6 +7,7 @@
  * condition variable and take over when the driver leaves. The background thread sleeps in the poll set while nobody
  * drives. While callers drive it is parked, and looks every PARK_TICK_MS whether they have stopped: so a loop of
  * blocking operations never wakes it. Both may be inside pccl__poll_wait at once; all else happens under the lock.
+ * Who drives gives way to who wants in (door.h): an urgent call must not wait for a large one's arithmetic.
  *
  * System calls of one small blocking operation per peer and message: over TCP one sendmsg, one recv, and the polls
  * while waiting; through shared memory none while both sides look, and a bell each time that one sleeps.
@@ -18,13 +19,18 @@
 
 #include "channel/poll.h"
 #include "engine/core.h"
+#include "engine/door.h"
 
 enum { PCCL__SPIN_MOST_NS = 2000 * 1000 };
 
 struct pccl_engine {
-    pthread_mutex_t mutex;
-    pthread_cond_t ended;  /* operations ended, or the driver left */
-    pthread_cond_t parked; /* for the background thread */
+    struct pccl__door door;
+    pthread_cond_t parked; /* for the background thread; with door.inside */
+    /* Operations ended, or the driver left. Who sleeps comes back through the door, so it has a mutex of its own, taken
+     * behind the door. */
+    pthread_mutex_t ended_mutex;
+    pthread_cond_t ended;
+    uint64_t endings; /* grows with each such news */
     pthread_t thread;
     struct pccl__core *core;
     struct pccl__poll *poll;
@@ -38,6 +44,7 @@ struct pccl_engine {
     uint64_t drives;              /* counts callers' turns */
     bool background_polls;        /* the background thread is in the poll set, or about to be */
     uint64_t background_until_ns; /* ... and looks at the core's timers no later than this */
+    uint64_t driver_until_ns;     /* the same of a caller in the poll set; 0: it is elsewhere, and looks soon */
     bool stopping, forked;
     uint32_t cores;   /* this process may run on */
     uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
@@ -45,16 +52,19 @@ struct pccl_engine {
     uint32_t turns_unpolled; /* since the poll set was asked */
 };
 
-/* Under the lock: after anything that may have ended operations or made events. */
+/* All else is under the lock: between these two. False: the process is a fork's child, nothing was locked. */
+bool pccl__engine_enter(struct pccl_engine *engine);
+void pccl__engine_leave(struct pccl_engine *engine);
+/* After anything that may have ended operations or made events. */
 void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before);
 /* Drives or sleeps until the operation has ended or deadline_ns is reached, then sees that what is left under way is
  * somebody's business. Called with the lock held. */
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *operation, uint64_t deadline_ns);
-/* Work appeared and no caller will wait for it: sees that the background thread polls with the right timeout. */
+/* Whoever polls, or will have to, looks at everything anew. */
 void pccl__engine_kick(struct pccl_engine *engine);
-/* Under the lock, after progress by a thread that will not sleep in the poll set: what it took from shared memory, or
- * could not put there, may be what another thread sleeps for. True: that one has to be kicked. */
-bool pccl__engine_look(struct pccl_engine *engine, bool sleeping);
+/* After progress by a thread that will not sleep in the poll set: kicks only if the one that does would miss something
+ * else. So starting many operations costs no wake-up for each. */
+void pccl__engine_tend(struct pccl_engine *engine, uint32_t ended_before);
 void *pccl__engine_main(void *engine);
 
 #endif

@@ -48,6 +48,8 @@ static uint8_t *result_at(const struct pccl_operation *op, struct piece piece) {
     return op->result + piece.place.result * op->element_bytes;
 }
 
+static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
+
 /* Both ends of every transfer cut alike, so this depends on nothing that only some members know. */
 static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_longest(&op->layout), segment = exec->segment_bytes;
@@ -57,11 +59,16 @@ static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *o
     op->segment_elements = max_u64(segment / op->element_bytes, 1);
     op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), !agreed);
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
-    uint64_t window = PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1);
-    op->slots = (uint32_t)min_u64(op->segments, min_u64(max_u64(window, 1), PCCL__WINDOW_SEGMENTS));
 }
 
-static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
+/* How many segments may be under way at a time; at least one. */
+static void open_window(struct pccl__exec *exec, struct pccl_operation *op) {
+    uint64_t left = PCCL__WINDOWS_BYTES - min_u64(exec->windows_bytes, PCCL__WINDOWS_BYTES);
+    uint64_t window = min_u64(left / scratch_bytes(op), PCCL__WINDOW_SEGMENTS);
+    window = min_u64(window, PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1));
+    op->slots = (uint32_t)min_u64(op->segments, max_u64(window, 1));
+    exec->windows_bytes += op->slots * scratch_bytes(op);
+}
 
 /* ---------------------------------------------------------------- tasks */
 
@@ -90,6 +97,7 @@ static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *tran
         .data = (void *)(uintptr_t)data,
         .bytes = (uint32_t)bytes,
         .owner = op,
+        .priority = (int8_t)op->call.priority,
     };
 }
 
@@ -387,6 +395,7 @@ static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_ope
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
     cut_segments(exec, op);
+    open_window(exec, op);
     op->open_receives = count_receives(op);
     pccl_status status = scale_input(exec, op);
     if (status == PCCL_OK) status = place_result(exec, op);
@@ -469,9 +478,11 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
             cancel_one(channel_to(exec, op, plan->steps[i].peer), &task_at(op, slot, i)->transfer, why);
-    for (uint32_t i = 0; i < op->finish.steps; i++)
-        cancel_one(pccl__group_at_position(exec->group, exec->finish->plan.steps[i].peer), &op->finish.transfer[i],
-                   why);
+    for (uint32_t i = 0; i < op->finish.steps; i++) {
+        const struct pccl__step *step = &exec->finish->plan.steps[i];
+        if (why == PCCL_OK && pccl__step_is_send(step)) continue;
+        cancel_one(pccl__group_at_position(exec->group, step->peer), &op->finish.transfer[i], why);
+    }
 }
 
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -480,6 +491,8 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
         for (uint32_t i = 0; i < op->slots * op->schedule->plan.steps_count; i++)
             if (op->task[i].scratch) drop_scratch(exec, op, &op->task[i]);
     }
+    exec->windows_bytes -= op->slots * scratch_bytes(op);
+    op->slots = 0;
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
     pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
     pccl__pool_put(exec->pool, op->scaled, op->scaled_bytes);

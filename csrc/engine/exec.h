@@ -11,7 +11,9 @@
  * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with
  * zero buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
  * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes. Plans with
- * very many steps (the hub of a large star) get a smaller window.
+ * very many steps (the hub of a large star) get a smaller window, and so does what begins while the windows of others
+ * hold PCCL__WINDOWS_BYTES: one segment suffices to get on, and members need not agree on windows. So hundreds of
+ * large operations at a time need little more memory than some.
  *
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
@@ -28,6 +30,7 @@
 enum {
     PCCL__WINDOW_SEGMENTS = 16,
     PCCL__WINDOW_TASKS = 1 << 14,
+    PCCL__WINDOWS_BYTES = 64 * 1024 * 1024,
     PCCL__RECEIVES_AHEAD = 2,
     PCCL__FINISH_STEP = 1 << 30
 };
@@ -39,6 +42,7 @@ struct pccl__exec {
     const struct pccl__kernels *kernels;
     const struct pccl__schedule *finish; /* the barrier of this group */
     uint32_t segment_bytes;              /* 0: chosen by size */
+    uint64_t windows_bytes;              /* of all operations that have begun and are not released */
 };
 
 /* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp,
@@ -57,7 +61,9 @@ bool pccl__exec_finished(const struct pccl_operation *operation);
 void pccl__exec_publish(struct pccl_operation *operation);
 /* It does not: the input gets back what was overwritten. After pccl__exec_cancel, so that nothing lands any more. */
 void pccl__exec_restore(struct pccl_operation *operation);
-/* Cancels every posted transfer; they complete with `why` later. */
+/* Cancels posted transfers; they complete with `why` later. All of them, or with OK, for an operation that has
+ * succeeded, those that have served: its part of the finish phase others may still wait for, and that stays posted until
+ * they have it, or until the epoch ends. */
 void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *operation, pccl_status why);
 /* Gives all memory back. borrowed must be 0. */
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *operation);

@@ -46,6 +46,7 @@ static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, p
     if (status != PCCL_OK) return status;
     engine->port = pccl__tcp_transport_port(engine->transport);
     status = pccl__core_new(&core, engine->transport, &engine->core);
+    if (status == PCCL_OK) engine->core->callers = &engine->door.waiting;
     return status == PCCL_OK ? PCCL_OK : pccl__fail(error, status, "no memory for an engine");
 }
 
@@ -56,7 +57,8 @@ static void free_parts(pccl_engine *engine) {
     if (engine->event_fd >= 0) close(engine->event_fd);
     pthread_cond_destroy(&engine->ended);
     pthread_cond_destroy(&engine->parked);
-    pthread_mutex_destroy(&engine->mutex);
+    pthread_mutex_destroy(&engine->ended_mutex);
+    pccl__door_destroy(&engine->door);
     free(engine);
 }
 
@@ -70,7 +72,8 @@ pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&engine->mutex, NULL);
+    pccl__door_init(&engine->door);
+    pthread_mutex_init(&engine->ended_mutex, NULL);
     pthread_cond_init(&engine->ended, &monotonic);
     pthread_cond_init(&engine->parked, &monotonic);
     pthread_condattr_destroy(&monotonic);
@@ -90,11 +93,11 @@ pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl
 
 void pccl_engine_free(pccl_engine *engine) {
     if (!engine || engine->forked) return; /* a child's copy: see pccl_engine_forked */
-    pthread_mutex_lock(&engine->mutex);
+    pccl__door_enter(&engine->door);
     engine->stopping = true;
     pthread_cond_signal(&engine->parked);
     pccl__poll_wake(engine->poll);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     pthread_join(engine->thread, NULL);
     free_parts(engine);
 }
@@ -112,19 +115,16 @@ int pccl_engine_event_fd(const pccl_engine *engine) { return engine->event_fd; }
 
 /* ---------------------------------------------------------------- under the lock */
 
-/* Enters unless the process is a fork's child. */
-static bool enter(pccl_engine *engine) {
-    if (engine->forked) return false;
-    pthread_mutex_lock(&engine->mutex);
-    return true;
-}
-
-/* Runs what the call made possible, tells who sleeps, and makes sure that somebody polls. */
+/* Runs what the call made possible, tells who sleeps, and makes sure that somebody polls. `kick`: whoever does is told
+ * in any case. */
 static void leave(pccl_engine *engine, uint32_t ended_before, bool kick) {
-    pccl__core_progress(engine->core, clock_now_ns());
+    pccl__core_step(engine->core, clock_now_ns());
     pccl__engine_publish(engine, ended_before);
-    if (kick || pccl__engine_look(engine, true)) pccl__engine_kick(engine);
-    pthread_mutex_unlock(&engine->mutex);
+    if (kick)
+        pccl__engine_kick(engine);
+    else
+        pccl__engine_tend(engine, ended_before);
+    pccl__engine_leave(engine);
 }
 
 static pccl_status refuse_child(pccl_error *error) {
@@ -132,7 +132,7 @@ static pccl_status refuse_child(pccl_error *error) {
 }
 
 pccl_status pccl_engine_install(pccl_engine *engine, const pccl_view *view, pccl_error *error) {
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_install(engine->core, view, clock_now_ns(), error);
     leave(engine, before, true);
@@ -140,14 +140,14 @@ pccl_status pccl_engine_install(pccl_engine *engine, const pccl_view *view, pccl
 }
 
 void pccl_engine_halt(pccl_engine *engine, pccl_status status, const char *text) {
-    if (!enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     uint32_t before = engine->core->ended_count;
     pccl__core_halt(engine->core, status, text);
     leave(engine, before, true);
 }
 
 void pccl_engine_freeze(pccl_engine *engine, uint64_t epoch) {
-    if (!enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     uint32_t before = engine->core->ended_count;
     if (epoch == engine->core->group.epoch)
         pccl__core_freeze(engine->core, PCCL_ABORTED, NULL, "the master stopped this epoch");
@@ -155,7 +155,7 @@ void pccl_engine_freeze(pccl_engine *engine, uint64_t epoch) {
 }
 
 void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer) {
-    if (!enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     uint32_t before = engine->core->ended_count;
     pccl__core_dial(engine->core, epoch, &peer);
     leave(engine, before, true);
@@ -163,41 +163,41 @@ void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer) {
 
 pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
                                size_t *count) {
-    if (!enter(engine)) return PCCL_CLOSED;
+    if (!pccl__engine_enter(engine)) return PCCL_CLOSED;
     pccl_status status = pccl__core_report(engine->core, epoch, lines, capacity, count);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return status;
 }
 
 int pccl_engine_has_started(pccl_engine *engine, uint64_t epoch, pccl_operation_name name) {
-    if (!enter(engine)) return -1;
+    if (!pccl__engine_enter(engine)) return -1;
     int started = pccl__core_has_started(engine->core, epoch, name);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return started;
 }
 
 size_t pccl_engine_trace(pccl_engine *engine, pccl_record *records, size_t capacity) {
-    if (!enter(engine)) return 0;
+    if (!pccl__engine_enter(engine)) return 0;
     size_t count = pccl__recorder_read(engine->core, clock_now_ns(), records, capacity);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return count;
 }
 
 uint32_t pccl_engine_pending(pccl_engine *engine) {
-    if (!enter(engine)) return 0;
+    if (!pccl__engine_enter(engine)) return 0;
     uint32_t pending = pccl__core_pending(engine->core);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return pending;
 }
 
 int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
-    if (!enter(engine)) return 0;
+    if (!pccl__engine_enter(engine)) return 0;
     bool taken = pccl__events_take(&engine->core->events, event);
     if (pccl__events_empty(&engine->core->events) && engine->event_shown) {
         uint64_t ignored;
         engine->event_shown = read(engine->event_fd, &ignored, sizeof ignored) != sizeof ignored;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return taken;
 }
 
@@ -223,22 +223,22 @@ static uint64_t deadline_after(int64_t timeout_ms) {
 }
 
 pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error) {
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_start(engine->core, call, clock_now_ns(), operation, error);
     if (status == PCCL_OK) (*operation)->engine = engine;
-    leave(engine, before, status == PCCL_OK);
+    leave(engine, before, false);
     return status;
 }
 
 pccl_status pccl_wait(pccl_operation *op, int64_t timeout_ms, pccl_info *info, pccl_error *error) {
     pccl_engine *engine = op->engine; /* NULL once the engine is gone: then it has ended */
     if (pccl_done(op) && (!engine || op->status == PCCL_OK)) return outcome(op, info, error);
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     pccl__engine_wait(engine, op, deadline_after(timeout_ms));
     pccl_status status = PCCL_PENDING;
     if (op->ended) status = outcome(op, info, error);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     if (status != PCCL_PENDING) return status;
     return engine->forked ? refuse_child(error)
                           : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
@@ -247,18 +247,16 @@ pccl_status pccl_wait(pccl_operation *op, int64_t timeout_ms, pccl_info *info, p
 pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout_ms, pccl_operation **operation,
                      pccl_info *info, pccl_error *error) {
     *operation = NULL;
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     pccl_operation *op = NULL;
     uint64_t now = clock_now_ns();
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_start(engine->core, call, now, &op, error);
     if (status == PCCL_OK) {
         op->engine = engine;
-        pccl__core_progress(engine->core, now);
+        pccl__core_step(engine->core, now);
         pccl__engine_publish(engine, before);
-        /* What somebody else drives for may have ended too, or be due. */
-        bool news = engine->core->ended_count != before || pccl__core_deadline(engine->core) <= now;
-        if (engine->driving && (pccl__engine_look(engine, true) || news)) pccl__engine_kick(engine);
+        if (engine->driving) pccl__engine_tend(engine, before); /* else we do it ourselves */
         pccl__engine_wait(engine, op, deadline_after(timeout_ms));
         status = op->ended ? outcome(op, info, error)
                            : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
@@ -267,14 +265,14 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
         else
             *operation = op;
     }
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return status;
 }
 
 void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch) {
-    if (!enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     pccl__unseen_seen(&engine->core->unseen, tag, epoch);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
 }
 
 int pccl_done(pccl_operation *op) { return atomic_load_explicit(&op->ended, memory_order_acquire); }
@@ -284,26 +282,26 @@ void pccl_operation_free(pccl_operation *op) {
     pccl_engine *engine = op->engine;
     if (!engine) {
         pccl__core_handle_free(op);
-    } else if (enter(engine)) {
+    } else if (pccl__engine_enter(engine)) {
         pccl__core_handle_free(op);
-        pthread_mutex_unlock(&engine->mutex);
+        pccl__engine_leave(engine);
     }
 }
 
 void pccl_describe(pccl_operation *op, char *text, size_t text_bytes) {
     pccl_engine *engine = op->engine;
-    if (!engine || !enter(engine)) {
+    if (!engine || !pccl__engine_enter(engine)) {
         snprintf(text, text_bytes, "an operation of a communicator that is closed");
         return;
     }
     pccl__core_describe(engine->core, op, clock_now_ns(), text, text_bytes);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
 }
 
 pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes, pccl_error *error) {
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     pccl_status status = pccl__core_explain(engine->core, call, text, text_bytes, error);
-    pthread_mutex_unlock(&engine->mutex);
+    pccl__engine_leave(engine);
     return status;
 }
 
@@ -311,7 +309,7 @@ pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text,
 
 pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_region *regions, uint32_t count,
                              pccl_error *error) {
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_serve(engine->core, sync_id, regions, count, error);
     leave(engine, before, true);
@@ -319,7 +317,7 @@ pccl_status pccl_state_serve(pccl_engine *engine, uint64_t sync_id, const pccl_r
 }
 
 void pccl_state_stop(pccl_engine *engine, uint64_t sync_id) {
-    if (!enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     uint32_t before = engine->core->ended_count;
     pccl__core_stop_state(engine->core, sync_id);
     leave(engine, before, true); /* whoever drives may have waited for a fetch that this ended */
@@ -328,11 +326,11 @@ void pccl_state_stop(pccl_engine *engine, uint64_t sync_id) {
 pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id peer, uint32_t region, uint64_t offset,
                              uint64_t bytes, void *target, uint32_t timeout_ms, pccl_operation **operation,
                              pccl_error *error) {
-    if (!enter(engine)) return refuse_child(error);
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_fetch(engine->core, sync_id, peer, region, offset, bytes, target, timeout_ms,
                                           clock_now_ns(), operation, error);
     if (status == PCCL_OK) (*operation)->engine = engine;
-    leave(engine, before, status == PCCL_OK);
+    leave(engine, before, false);
     return status;
 }

@@ -24,9 +24,15 @@ static void note_waits(struct pccl__core *core) {
     pccl__pool_put(&core->pool, waits, core->group.size);
 }
 
-static void cancel_all(struct pccl__core *core) {
-    for (struct list *node = core->open.next; node != &core->open; node = node->next)
+static void cancel_each(struct pccl__core *core, struct list *operations) {
+    for (struct list *node = operations->next; node != operations; node = node->next)
         if (!operation_at(node)->is_fetch) pccl__exec_cancel(&core->exec, operation_at(node), PCCL_ABORTED);
+}
+
+/* Those too that have ended and still owe others their last word. */
+static void cancel_all(struct pccl__core *core) {
+    cancel_each(core, &core->open);
+    cancel_each(core, &core->leaving);
 }
 
 /* What an ABORT says: the suspect's id, the rank that stopped first, its text. */

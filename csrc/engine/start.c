@@ -308,6 +308,7 @@ static pccl_call without_data(const pccl_call *call) {
                        .tag = call->tag,
                        .expected_epoch = call->expected_epoch,
                        .timeout_ms = call->timeout_ms,
+                       .priority = call->priority,
                        .token = call->token};
 }
 

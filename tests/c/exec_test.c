@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "channel/inbox.h"
 #include "check.h"
 #include "plan/plan.h"
 #include "shared_cores.h"
@@ -107,11 +108,79 @@ static void test_scaled_input_survives(pccl_collective collective, pccl_algorith
     cores_free(&c);
 }
 
+/* ---------------------------------------------------------------- a full window */
+
+/* The window is a multiple of what one of them takes of it. */
+enum { BEHIND = PCCL__EAGER_WINDOW / PCCL__EAGER_BYTES, ELEMENTS = (PCCL__EAGER_BYTES - PCCL__EAGER_OVERHEAD) / 4 };
+
+struct full {
+    struct cores cores;
+    float memory[2][ELEMENTS], result[ELEMENTS];
+    pccl_operation *behind[BEHIND], *both[2];
+};
+
+/* Member 0 has sent its part of an operation that both call, and then so much that member 1 does not want yet that it
+ * may send no more unasked. Member 1 calls: it has all it needs, so its part and its last word come together, and member
+ * 0 is done as soon as it hears them; but its own last word has to be offered first. */
+static void fill_window(struct full *full) {
+    struct cores *c = &full->cores;
+    cores_make(c, 2, NULL);
+    pccl_call call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .algorithm = PCCL_DOUBLING};
+    for (uint32_t member = 0; member < 2; member++) {
+        call.tag = 1, call.count = ELEMENTS, call.input = call.output = full->memory[member];
+        for (uint32_t i = 0; i < ELEMENTS; i++) full->memory[member][i] = (float)member + 1;
+        full->both[member] = cores_start(c, member, call);
+        cores_run(c, member == 0 ? 1000 : 0);
+        call.input = full->result, call.output = full->result;
+        for (uint32_t i = 0; member == 0 && i < BEHIND; i++) {
+            call.tag = 100 + i;
+            full->behind[i] = cores_start(c, 0, call);
+        }
+        if (member == 0) cores_run(c, 1000);
+    }
+}
+
+static void end_full(struct full *full) {
+    for (uint32_t member = 0; member < 2; member++) pccl__core_handle_free(full->both[member]);
+    for (uint32_t i = 0; i < BEHIND; i++) pccl__core_handle_free(full->behind[i]);
+    cores_free(&full->cores);
+}
+
+static void test_last_word_behind_a_full_window(void) {
+    static struct full full;
+    fill_window(&full);
+    cores_run(&full.cores, 1000);
+    for (uint32_t member = 0; member < 2; member++) {
+        EXPECT(full.both[member]->ended && full.both[member]->status == PCCL_OK, "member %u waits", member);
+        EXPECT(full.memory[member][ELEMENTS - 1] == 3 && full.both[member]->borrowed == 0);
+    }
+    end_full(&full);
+}
+
+/* The epoch stops before anybody has asked for it: it is taken back, as all else. */
+static void test_last_word_of_a_stopped_epoch(void) {
+    static struct full full;
+    fill_window(&full);
+    struct pccl__core *core = full.cores.core[0];
+    pccl__sim_advance(full.cores.network, full.cores.now_ns);
+    pccl__core_step(core, full.cores.now_ns);
+    EXPECT(full.both[0]->ended && full.both[0]->status == PCCL_OK);
+    const struct pccl__transfer *word = &full.both[0]->finish.transfer[0];
+    word = word->is_send ? word : word + 1;
+    EXPECT(full.both[0]->borrowed > 0 && word->state == PCCL__POSTED, "it owes its last word");
+    pccl__core_freeze(core, PCCL_ABORTED, NULL, "the epoch ends");
+    pccl__core_step(core, full.cores.now_ns);
+    EXPECT(full.both[0]->borrowed == 0);
+    end_full(&full);
+}
+
 int main(void) {
     for (int c = 0; c < PCCL_COLLECTIVE_COUNT; c++)
         for (int a = 0; a < PCCL_ALGORITHM_COUNT && pccl__reduces((pccl_collective)c); a++)
             if (pccl__planner_find((pccl_collective)c, (pccl_algorithm)a))
                 test_scaled_input_survives((pccl_collective)c, (pccl_algorithm)a);
+    test_last_word_behind_a_full_window();
+    test_last_word_of_a_stopped_epoch();
     test_longest_part_stays(0);
     test_longest_part_stays(PCCL_DEFERRED);
     FINISH();

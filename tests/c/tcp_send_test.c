@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcp_send_test.c - who goes first over a real link, through sockets and shared memory, with one stripe and several:
+ * an urgent send waits for no more than what is on its way already, and operations take turns. (The rules of the line
+ * itself: line_test.)
+ */
+#include "check.h"
+#include "shared_tcp.h"
+
+enum {
+    SEGMENT = 256 * 1024,
+    BULK = 40, /* segments */
+    SMALL = 1000,
+    ON_THE_WAY = 2 * 1024 * 1024 / SEGMENT, /* queues of both kernels, and what stripes have taken */
+    PASSED = 4 * 1024 * 1024 / SEGMENT      /* bytes after which who is passed has a turn (line.h) */
+};
+
+struct flow {
+    uint64_t tag;
+    int8_t priority;
+    uint32_t count;
+    struct parcel *recv[BULK];
+};
+
+static void post(struct pair *pair, struct flow *flow, uint32_t bytes) {
+    for (uint32_t i = 0; i < flow->count; i++) {
+        struct pccl__key key = {.epoch = 1, .tag = flow->tag, .segment = i};
+        flow->recv[i] = pair_recv(pair, 1, key, bytes);
+    }
+    for (uint32_t i = 0; i < flow->count; i++) {
+        struct pccl__key key = {.epoch = 1, .tag = flow->tag, .segment = i};
+        struct parcel *send = pair_parcel(pair, 0, true, key, bytes);
+        send->transfer.priority = flow->priority;
+        EXPECT(pair_post(pair, send) == PCCL_OK);
+    }
+}
+
+static uint32_t arrived(const struct flow *flow) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < flow->count; i++) count += flow->recv[i]->completions > 0;
+    return count;
+}
+
+static void await(struct pair *pair, const struct flow *flow, uint32_t count) {
+    while (arrived(flow) < count) EXPECT(pair_step(pair), "%u of %u never arrive", count, flow->count);
+}
+
+/* How many segments of a large operation arrive between the post of a small send and its arrival. */
+static uint32_t overtaken(struct pair_driver *driver, uint64_t seed, int8_t priority) {
+    struct pair pair;
+    pair_new(&pair, driver, seed, true);
+    pair_settle(&pair);
+    struct flow bulk = {.tag = 1, .count = BULK}, small = {.tag = 2, .priority = priority, .count = 1};
+    post(&pair, &bulk, SEGMENT);
+    await(&pair, &bulk, 4);
+    uint32_t before = arrived(&bulk);
+    post(&pair, &small, SMALL);
+    await(&pair, &small, 1);
+    uint32_t after = arrived(&bulk);
+    pair_free(&pair);
+    return after - before;
+}
+
+static void urgent_overtakes(struct pair_driver *driver, uint64_t seed) {
+    uint32_t first = overtaken(driver, seed, 1), alike = overtaken(driver, seed, 0), last = overtaken(driver, seed, -1);
+    EXPECT(first <= ON_THE_WAY && alike <= ON_THE_WAY, "urgent after %u segments, equal after %u", first, alike);
+    EXPECT(last >= PASSED - 2 && last <= PASSED + ON_THE_WAY, "unimportant after %u segments", last);
+}
+
+static void operations_take_turns(struct pair_driver *driver, uint64_t seed) {
+    struct pair pair;
+    pair_new(&pair, driver, seed, true);
+    pair_settle(&pair);
+    struct flow first = {.tag = 1, .count = BULK}, second = {.tag = 2, .count = 6};
+    post(&pair, &first, SEGMENT);
+    post(&pair, &second, SEGMENT);
+    await(&pair, &second, second.count);
+    EXPECT(arrived(&first) <= 2 * second.count + ON_THE_WAY, "%u of the first", arrived(&first));
+    await(&pair, &first, BULK);
+    pair_free(&pair);
+}
+
+int main(void) {
+    for (uint32_t stripes = 1; stripes <= 3; stripes += 2)
+        for (uint32_t ring_bytes = 0; ring_bytes <= 64 * 1024; ring_bytes += 64 * 1024) {
+            struct tcp_setup setup = {.address = "127.0.0.1", .stripes = stripes, .ring_bytes = ring_bytes};
+            struct pair_driver driver = tcp_driver(&setup);
+            for (uint64_t seed = 1; seed <= 3; seed++) {
+                urgent_overtakes(&driver, seed);
+                operations_take_turns(&driver, seed);
+            }
+        }
+    FINISH();
+}
