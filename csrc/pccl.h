@@ -367,9 +367,9 @@ typedef struct pccl_call {
     const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
     uint32_t timeout_ms;     /* without progress; 0: the engine's */
-    int32_t priority;        /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
-                                as what the kernel holds already has gone. Changes no result. Members need not agree,
-                                but each decides only about what it sends itself */
+    int32_t priority; /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
+                         as what the kernel holds already has gone. Changes no result. Members need not agree,
+                         but each decides only about what it sends itself */
     uint64_t token;
     double factor; /* PREMUL_SUM: of our own contribution; members need not agree on it. The input stays as it is */
 } pccl_call;

@@ -21,9 +21,9 @@ class Collectives(Reductions, Moves):
     asyncio. Memory belongs to the operation until then. What every one raises is said at `all_reduce`.
     """
 
-    def barrier(self, *, tag: int = 0, timeout: float | None = None) -> ReduceInfo:
+    def barrier(self, *, tag: int = 0, priority: int = 0, timeout: float | None = None) -> ReduceInfo:
         """Returns when all members of the group have called it. Errors as in `all_reduce`."""
-        return self._run(request.barrier(tag, timeout, self._modes))
+        return self._run(request.barrier(tag, timeout, self._modes), priority)
 
     barrier_async = starting(barrier)
 

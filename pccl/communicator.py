@@ -345,7 +345,9 @@ class Communicator(Collectives):
         with _traced(control), control.vote(kind) as call:
             return call.result()
 
-    def _run(self, request: Request) -> ReduceInfo:
+    def _run(self, request: Request, priority: int = 0) -> ReduceInfo:
+        if priority != 0:
+            request.prefer(priority)
         engine = self._engine
         if engine is None:
             engine = self._ready()
@@ -355,7 +357,9 @@ class Communicator(Collectives):
             self._failed(failure)
             raise
 
-    def _launch(self, request: Request) -> Handle:
+    def _launch(self, request: Request, priority: int = 0) -> Handle:
+        if priority != 0:
+            request.prefer(priority)
         engine, control = self._ready(), self._joined()
         call = request.call
         tag = call.tag

@@ -25,10 +25,10 @@ class Caller:
 
     _modes: Modes
 
-    def _run(self, request: Request) -> ReduceInfo:
+    def _run(self, request: Request, priority: int = 0) -> ReduceInfo:
         raise NotImplementedError
 
-    def _launch(self, request: Request) -> Handle:
+    def _launch(self, request: Request, priority: int = 0) -> Handle:
         raise NotImplementedError
 
     def _group(self, epoch: int = 0) -> Members:

@@ -24,11 +24,14 @@ class Moves(Caller):
         tag: int = 0,
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Block r of `recv` becomes `send` of rank r; the count of `recv` is that of `send` times the world size. In
         place where `send` is this rank's block of `recv`."""
-        return self._run(request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def all_gather_v(
         self,
@@ -38,11 +41,14 @@ class Moves(Caller):
         *,
         tag: int = 0,
         epoch: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `all_gather` with parts of `recv_counts[r]` elements, one behind the other in `recv`. All members pass the
         same counts, else CollectiveMismatch."""
-        return self._run(parts.all_gather(send, recv, recv_counts, tag, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            parts.all_gather(send, recv, recv_counts, tag, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def gather(
         self,
@@ -53,11 +59,14 @@ class Moves(Caller):
         tag: int = 0,
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Block r of `recv` of rank `root` becomes `send` of rank r; its count is that of `send` times the world size.
         Elsewhere `recv` is ignored. In place where `send` is the root's block of `recv`."""
-        return self._run(request.gather(send, recv, root, tag, algorithm, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            request.gather(send, recv, root, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def gather_v(
         self,
@@ -68,11 +77,14 @@ class Moves(Caller):
         *,
         tag: int = 0,
         epoch: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `gather` with parts that may differ: the root passes `recv_counts[r]`, the elements that rank r sends,
         else CollectiveMismatch. Needs a link between each member and the root, else Unsupported."""
-        return self._run(parts.gather(send, recv, recv_counts, root, tag, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            parts.gather(send, recv, recv_counts, root, tag, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def scatter(
         self,
@@ -83,11 +95,14 @@ class Moves(Caller):
         tag: int = 0,
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """`recv` of rank r becomes block r of `send` of rank `root`, whose count is that of `recv` times the world
         size. Elsewhere `send` is ignored. In place where `recv` is the root's block of `send`."""
-        return self._run(request.scatter(send, recv, root, tag, algorithm, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            request.scatter(send, recv, root, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def scatter_v(
         self,
@@ -98,11 +113,14 @@ class Moves(Caller):
         *,
         tag: int = 0,
         epoch: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `scatter` with parts that may differ: the root passes `send_counts[r]`, the elements of `recv` of rank r,
         else CollectiveMismatch. Needs a link between each member and the root, else Unsupported."""
-        return self._run(parts.scatter(send, send_counts, recv, root, tag, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            parts.scatter(send, send_counts, recv, root, tag, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def all_to_all(
         self,
@@ -112,11 +130,14 @@ class Moves(Caller):
         tag: int = 0,
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Block r of `recv` becomes this rank's block of `send` of rank r; both hold world size equal blocks. Without
         `recv`, in place."""
-        return self._run(request.all_to_all(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)))
+        return self._run(
+            request.all_to_all(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
+        )
 
     def all_to_all_v(
         self,
@@ -127,13 +148,16 @@ class Moves(Caller):
         *,
         tag: int = 0,
         epoch: int = 0,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `all_to_all` with parts that may differ: `send_counts[r]` elements go to rank r, `recv_counts[r]` come
         from it; what one sends must be what the other expects, else CollectiveMismatch. Needs all links, else
         Unsupported."""
         group = self._group(epoch)
-        return self._run(parts.all_to_all(send, send_counts, recv, recv_counts, tag, timeout, self._modes, group))
+        return self._run(
+            parts.all_to_all(send, send_counts, recv, recv_counts, tag, timeout, self._modes, group), priority
+        )
 
     def broadcast(
         self,
@@ -143,10 +167,11 @@ class Moves(Caller):
         tag: int = 0,
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """`x` of all members becomes that of rank `root`."""
-        return self._run(request.broadcast(x, root, tag, algorithm, timeout, self._modes, self._group(epoch)))
+        return self._run(request.broadcast(x, root, tag, algorithm, timeout, self._modes, self._group(epoch)), priority)
 
     all_gather_async = starting(all_gather)
     all_gather_v_async = starting(all_gather_v)

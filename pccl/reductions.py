@@ -27,6 +27,7 @@ class Reductions(Caller):
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
@@ -35,13 +36,17 @@ class Reductions(Caller):
 
         Both are numpy arrays or torch CPU tensors, contiguous, of one dtype and count. Blocks until done, at most
         `timeout` seconds without progress. `deterministic` replaces what the Communicator was told, here and in all
-        that reduces; all members ask for the same. Raises InvalidArgument, Unsupported, TooFewPeers before any traffic;
-        PeerLost (call again: the next epoch is installed and `send` is intact), CollectiveMismatch, OperationTimeout.
+        that reduces; all members ask for the same. `priority`, from -3 to 3: of all that is under way, what is higher
+        is sent first; members should agree on it, since each only decides what it sends itself, but no result depends
+        on it.
+
+        Raises InvalidArgument, Unsupported, TooFewPeers before any traffic; PeerLost (call again: the next epoch is
+        installed and `send` is intact), CollectiveMismatch, OperationTimeout.
         """
         modes = self._modes.reducing(deterministic)
         if operand_descriptor is not None or quantization_options is not None:
             descriptors.check(send, operand_descriptor, quantization_options)
-        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes))
+        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes), priority)
 
     def all_reduce_multiple_with_retry(
         self,
@@ -51,6 +56,7 @@ class Reductions(Caller):
         tag: int = 0,
         max_in_flight: int = 4,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
@@ -64,7 +70,7 @@ class Reductions(Caller):
         modes = self._modes.reducing(deterministic)
         whole("max_in_flight", max_in_flight, 1, 2**16)
         requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, modes)
-        return retry.until_done([partial(self._launch, one) for one in requests], max_in_flight)
+        return retry.until_done([partial(self._launch, one, priority) for one in requests], max_in_flight)
 
     def reduce_scatter(
         self,
@@ -76,13 +82,14 @@ class Reductions(Caller):
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
         is that of `send`. In place where `recv` is that block of `send`. `epoch` as in `reduce`, otherwise as
         `all_reduce`."""
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, group))
+        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, group), priority)
 
     def reduce_scatter_v(
         self,
@@ -94,12 +101,13 @@ class Reductions(Caller):
         tag: int = 0,
         epoch: int = 0,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `reduce_scatter` with parts of `send_counts[r]` elements, one behind the other in `send`. All members pass
         the same counts, else CollectiveMismatch."""
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(parts.reduce_scatter(send, send_counts, recv, op, tag, timeout, modes, group))
+        return self._run(parts.reduce_scatter(send, send_counts, recv, op, tag, timeout, modes, group), priority)
 
     def reduce(
         self,
@@ -112,6 +120,7 @@ class Reductions(Caller):
         epoch: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """Combines `send` of all members element by element into `recv` of rank `root`; without `recv`, in place there.
@@ -122,7 +131,7 @@ class Reductions(Caller):
         group (`Communicator.epoch`, `ReduceInfo.epoch`) passes its epoch. Otherwise as `all_reduce`.
         """
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, group))
+        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, group), priority)
 
     def scan(
         self,
@@ -133,12 +142,13 @@ class Reductions(Caller):
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """`recv` of rank r becomes the combination of `send` of ranks 0 to r (inclusive prefix); without `recv`, in
         place. AVG has no meaning here. Otherwise as `all_reduce`."""
         modes = self._modes.reducing(deterministic)
-        return self._run(request.scan(False, send, recv, op, tag, algorithm, timeout, modes))
+        return self._run(request.scan(False, send, recv, op, tag, algorithm, timeout, modes), priority)
 
     def exscan(
         self,
@@ -149,11 +159,12 @@ class Reductions(Caller):
         tag: int = 0,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        priority: int = 0,
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `scan`, but without the own contribution: ranks 0 to r-1. Rank 0 keeps what is in `recv`."""
         modes = self._modes.reducing(deterministic)
-        return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, modes))
+        return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, modes), priority)
 
     all_reduce_async = starting(all_reduce)
     reduce_scatter_async = starting(reduce_scatter)

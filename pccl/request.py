@@ -42,6 +42,10 @@ class Request:
         self.call = call
         self.owner = owner
 
+    def prefer(self, priority: int) -> None:
+        """Before others, or behind them if negative. Raises InvalidArgument."""
+        self.call.priority = whole("priority", priority, constants.PCCL_PRIORITY_MIN, constants.PCCL_PRIORITY_MAX)
+
 
 class Members(NamedTuple):
     """A group in one epoch, as one of its members sees it."""

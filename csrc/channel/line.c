@@ -2,8 +2,9 @@
  *
  * line.c - see line.h.
  *
- * The first ticket of an operation stands for all of them: it is in the level's list and in the table; the others hang on it and
- * one of them takes its turn over when it leaves. Operations whose names share a hash share their turns, which harms nobody.
+ * The first ticket of an operation stands for all of them: it is in the level's list and in the table; the others hang
+ * on it and one of them takes its turn over when it leaves. Operations whose names share a hash share their turns,
+ * which harms nobody.
  */
 #include "channel/line.h"
 

@@ -3,14 +3,14 @@
  * line.h - the line in which the sends of one link stand that may go: whose turn is it?
  *
  * Must not know: frames, stripes, what is sent. The idea: what is urgent goes first, and everybody goes some time.
- *   - Whatever is more urgent goes before the rest, though it came later. It need not wait for the end of what has begun
- *     to go: a large send goes in pieces.
- *   - Among equals, small ones go first, since they cost large ones next to nothing; but after PCCL__LINE_SMALL_BYTES of
- *     them a large one has its turn. So each of the two kinds gets half of the link if it has use for it.
+ *   - Whatever is more urgent goes before the rest, though it came later. It need not wait for the end of what has
+ * begun to go: a large send goes in pieces.
+ *   - Among equals, small ones go first, since they cost large ones next to nothing; but after PCCL__LINE_SMALL_BYTES
+ * of them a large one has its turn. So each of the two kinds gets half of the link if it has use for it.
  *   - Among those, operations take turns, one send (a segment) each. An operation is told by its name (the key's tag
  *     and sequence), and has its sends in order.
- *   - Who waits while PCCL__LINE_PASSED_BYTES of more urgent ones pass goes next, one send's piece: the least urgent has
- *     a seventeenth of the link, at least.
+ *   - Who waits while PCCL__LINE_PASSED_BYTES of more urgent ones pass goes next, one send's piece: the least urgent
+ * has a seventeenth of the link, at least.
  *
  * Memory: each ticket is part of what stands there. Everything costs the same however long the line is.
  */

@@ -11,7 +11,7 @@
 
 void pccl__shm_ring_init(struct shm_ring *ring, struct shm_ring_shared *shared, uint8_t *bytes, uint64_t capacity) {
     CHECK(capacity >= SHM_RING_LEAST && (capacity & (capacity - 1)) == 0);
-    *ring = (struct shm_ring){.shared = shared, .bytes = bytes, .capacity = capacity};
+    *ring = (struct shm_ring){.shared = shared, .bytes = bytes, .capacity = capacity, .limit = capacity};
 }
 
 /* A position never falls, and the two are never further apart than the capacity. */
@@ -19,7 +19,8 @@ int64_t pccl__shm_ring_room(struct shm_ring *ring) {
     uint64_t read = atomic_load(&ring->shared->read);
     if (read < ring->theirs || read > ring->mine) return -1;
     ring->theirs = read;
-    return (int64_t)(ring->capacity - (ring->mine - read));
+    uint64_t filled = ring->mine - read;
+    return filled < ring->limit ? (int64_t)(ring->limit - filled) : 0;
 }
 
 int64_t pccl__shm_ring_filled(struct shm_ring *ring) {

@@ -35,6 +35,7 @@ struct shm_ring {
     struct shm_ring_shared *shared;
     uint8_t *bytes;
     uint64_t capacity; /* a power of two, at least SHM_RING_LEAST */
+    uint64_t limit;    /* the writer's own: how much may be in the ring; at most the capacity */
     uint64_t mine;     /* own position */
     uint64_t theirs;   /* the other side's, as last seen */
 };
@@ -47,7 +48,8 @@ void pccl__shm_ring_init(struct shm_ring *ring, struct shm_ring_shared *shared, 
 int64_t pccl__shm_ring_write(struct shm_ring *ring, const struct iovec *parts, int count);
 int64_t pccl__shm_ring_read(struct shm_ring *ring, const struct iovec *parts, int count);
 
-/* The writer's: bytes that a write would take. The reader's: bytes that a read would give. -1 as above. */
+/* The writer's: bytes that a write would take; 0 also where the limit was lowered below what is in it. The reader's:
+ * bytes that a read would give. -1 as above. */
 int64_t pccl__shm_ring_room(struct shm_ring *ring);
 int64_t pccl__shm_ring_filled(struct shm_ring *ring);
 

@@ -74,8 +74,8 @@ struct tcp_channel {
     struct list offered, unacknowledged;
     struct pccl__line line; /* small: frames of eager sends; large: transfers. Any stripe may take what is next */
     struct list resend;     /* frames that any stripe may take, before those */
-    bool unflushed;            /* the last flush stopped at its bound, not for want of frames or room */
-    uint32_t turn;             /* the stripe that is asked first */
+    bool unflushed;         /* the last flush stopped at its bound, not for want of frames or room */
+    uint32_t turn;          /* the stripe that is asked first */
 
     /* The control stream. */
     struct list control, control_sent;

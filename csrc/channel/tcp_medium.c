@@ -124,6 +124,8 @@ static bool half_empty(int64_t filled, uint64_t capacity) { return filled <= (in
 
 static ssize_t write_ring(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
     struct shm_ring *out = &stripe->medium.out;
+    bool hurry = stripe->channel->transport->base.hurry;
+    out->limit = hurry ? min_u64(out->capacity, TCP_RING_HURRY) : out->capacity;
     int64_t wrote = pccl__shm_ring_write(out, parts, count);
     if (wrote <= 0) return failed(wrote < 0 ? EPROTO : EAGAIN);
     if (pccl__shm_ring_must_wake(&out->shared->reader_sleeps)) ring_bell(stripe);
@@ -170,7 +172,7 @@ static bool may_read(struct shm_ring *in, bool sleeping) {
 static bool may_write(struct shm_ring *out, bool sleeping) {
     if (sleeping) pccl__shm_ring_sleep(&out->shared->writer_sleeps);
     int64_t room = pccl__shm_ring_room(out);
-    if (room >= 0 && !half_empty((int64_t)out->capacity - room, out->capacity)) return false;
+    if (room >= 0 && !half_empty((int64_t)out->limit - room, out->limit)) return false;
     pccl__shm_ring_stay(&out->shared->writer_sleeps);
     return true;
 }

@@ -22,8 +22,9 @@
 #include "base/list.h"
 #include "channel/shm_segment.h"
 
-/* Per link and direction, divided between the stripes that were asked for. Measured in docs/performance.md. */
-enum { TCP_RING_BYTES = 1024 * 1024, TCP_RING_LEAST = 64 * 1024 };
+/* Per link and direction, divided between the stripes that were asked for. Measured in docs/performance.md. HURRY: how
+ * much of a ring is used while something urgent may have to get through. */
+enum { TCP_RING_BYTES = 1024 * 1024, TCP_RING_LEAST = 64 * 1024, TCP_RING_HURRY = 128 * 1024 };
 
 struct tcp_stripe;
 

@@ -13,7 +13,7 @@
 
 /* Pieces of a large transfer: small enough that all stripes share one of 256 KiB and more, large enough that header,
  * system call and the copied rest of a read do not count. */
-enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024, FLUSH_ROUNDS = 2 };
+enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024, PIECE_HURRY = 64 * 1024, FLUSH_ROUNDS = 2 };
 
 void pccl__tcp_queue_control(struct tcp_channel *channel, struct tcp_frame *frame) {
     frame->header.number = ++channel->control_number;
@@ -35,7 +35,8 @@ static struct tcp_frame *cut_frame(struct tcp_channel *channel, struct pccl__tra
         return NULL;
     }
     uint64_t share = div_ceil(transfer->bytes, max_u64(channel->up_count, 1));
-    uint64_t piece = min_u64(max_u64((share + 4095) & ~UINT64_C(4095), PIECE_MIN), PIECE_MAX);
+    uint64_t most = channel->transport->base.hurry ? PIECE_HURRY : PIECE_MAX;
+    uint64_t piece = min_u64(max_u64((share + 4095) & ~UINT64_C(4095), PIECE_MIN), most);
     uint32_t bytes = (uint32_t)min_u64(piece, transfer->bytes - transfer->moved);
     frame->transfer = transfer;
     frame->payload = transfer->bytes ? (const uint8_t *)transfer->data + transfer->moved : NULL;

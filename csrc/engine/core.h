@@ -13,6 +13,7 @@
 #define PCCL_ENGINE_CORE_H
 
 #include "base/heap.h"
+#include "channel/line.h"
 #include "engine/event.h"
 #include "engine/exec.h"
 #include "engine/operation.h"
@@ -72,13 +73,15 @@ struct pccl__core {
     uint64_t newest_epoch;
     uint32_t fetches; /* so far; tells their keys apart */
     uint32_t open_fetches;
-    uint32_t open_calls;  /* operations in open or queued */
-    uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
-    struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */
+    uint32_t open_calls;            /* operations in open or queued */
+    uint32_t open_at[PCCL__LEVELS]; /* collectives in open, by urgency */
+    uint64_t calm_ns;               /* until when they count as of different urgency */
+    uint32_t ended_count;           /* rises whenever an operation ends; the engine watches it */
+    struct heap timers;             /* of operations that may have waited too long: pccl_operation.timer */
     uint64_t stalls_checked_ns;
     uint64_t refused_told, next_refused_ns;
     bool unshared_told;
-    uint64_t early_abort; /* an epoch that others froze before we installed it */
+    uint64_t early_abort;                 /* an epoch that others froze before we installed it */
     const struct pccl_operation *awaited; /* progress ends early when this has ended; NULL: nothing is awaited */
     const atomic_uint *callers; /* ... and as soon as it says that others wait for us; NULL: nobody ever does */
     bool frozen;

@@ -164,7 +164,6 @@ static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_
     wake_sleepers(engine);
 }
 
-
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) {
         if (engine->driving)
@@ -193,8 +192,7 @@ void pccl__engine_tend(struct pccl_engine *engine, uint32_t ended_before) {
     uint64_t until_ns = engine->driving ? engine->driver_until_ns : engine->background_until_ns;
     bool sooner = pccl__core_deadline(engine->core) < until_ns;
     bool ended = engine->driving && engine->core->ended_count != ended_before;
-    if (polls ? look(engine, true) || sooner || ended : pccl__core_busy(engine->core))
-        pccl__engine_kick(engine);
+    if (polls ? look(engine, true) || sooner || ended : pccl__core_busy(engine->core)) pccl__engine_kick(engine);
 }
 
 /* Waits while callers drive, and one tick longer. Returns when it is the background thread's turn. */

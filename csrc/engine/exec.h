@@ -62,8 +62,8 @@ void pccl__exec_publish(struct pccl_operation *operation);
 /* It does not: the input gets back what was overwritten. After pccl__exec_cancel, so that nothing lands any more. */
 void pccl__exec_restore(struct pccl_operation *operation);
 /* Cancels posted transfers; they complete with `why` later. All of them, or with OK, for an operation that has
- * succeeded, those that have served: its part of the finish phase others may still wait for, and that stays posted until
- * they have it, or until the epoch ends. */
+ * succeeded, those that have served: its part of the finish phase others may still wait for, and that stays posted
+ * until they have it, or until the epoch ends. */
 void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *operation, pccl_status why);
 /* Gives all memory back. borrowed must be 0. */
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *operation);

@@ -120,8 +120,8 @@ struct full {
 };
 
 /* Member 0 has sent its part of an operation that both call, and then so much that member 1 does not want yet that it
- * may send no more unasked. Member 1 calls: it has all it needs, so its part and its last word come together, and member
- * 0 is done as soon as it hears them; but its own last word has to be offered first. */
+ * may send no more unasked. Member 1 calls: it has all it needs, so its part and its last word come together, and
+ * member 0 is done as soon as it hears them; but its own last word has to be offered first. */
 static void fill_window(struct full *full) {
     struct cores *c = &full->cores;
     cores_make(c, 2, NULL);

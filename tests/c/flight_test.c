@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * flight_test.c - hundreds of operations at a time in one group: of all sizes and priorities, each member begins them in
- * an order of its own, and some of them one member begins only when all others have ended. So: what stalls stops nobody,
- * windows of different sizes meet, results are exact, and memory stays within what docs/limits.md says.
+ * flight_test.c - hundreds of operations at a time in one group: of all sizes and priorities, each member begins them
+ * in an order of its own, and some of them one member begins only when all others have ended. So: what stalls stops
+ * nobody, windows of different sizes meet, results are exact, and memory stays within what docs/limits.md says.
  */
 #include <string.h>
 
@@ -117,8 +117,8 @@ static void begin_all(struct world *w) {
 static void check_one(const struct world *w, uint32_t number) {
     const struct one *one = &w->one[number];
     for (uint32_t m = 0; m < w->cores.size; m++) {
-        EXPECT(one->op[m]->ended && one->op[m]->status == PCCL_OK, "seed %" PRIu64 ": operation %u: %s", w->seed, number,
-               one->op[m]->ended ? one->op[m]->text : "has not ended");
+        EXPECT(one->op[m]->ended && one->op[m]->status == PCCL_OK, "seed %" PRIu64 ": operation %u: %s", w->seed,
+               number, one->op[m]->ended ? one->op[m]->text : "has not ended");
         for (uint64_t i = 0; i < one->count; i++) {
             float expected = 0;
             for (uint32_t other = 0; other < w->cores.size; other++) expected += value(number, other, i);
@@ -187,8 +187,7 @@ static void large_ones_share_windows(void) {
     const struct pccl__core *core = c.core[0];
     EXPECT(ops[0]->slots == PCCL__WINDOW_SEGMENTS && ops[LARGE - 1]->slots == 1);
     EXPECT(core->exec.windows_bytes <= PCCL__WINDOWS_BYTES + LARGE * SEGMENT_MAX);
-    EXPECT(core->pool.used_bytes <= 3 * core->exec.windows_bytes + LARGE * PER_OPERATION, "%zu",
-           core->pool.used_bytes);
+    EXPECT(core->pool.used_bytes <= 3 * core->exec.windows_bytes + LARGE * PER_OPERATION, "%zu", core->pool.used_bytes);
     for (uint32_t i = 0; i < LARGE; i++) EXPECT(!ops[i]->ended);
     pccl__core_halt(c.core[0], PCCL_CLOSED, "enough");
     for (uint32_t i = 0; i < LARGE; i++) pccl__core_handle_free(ops[i]);

@@ -148,6 +148,22 @@ static void test_threads(uint64_t seed) {
     expect_guards(&w);
 }
 
+/* A writer may use less of the ring than there is, also while there is more in it. */
+static void test_limit(void) {
+    static struct world w;
+    static uint8_t memory[CAPACITY], read[CAPACITY];
+    make(&w);
+    struct iovec part = {memory, CAPACITY / 2}, out = {read, CAPACITY / 4 + 10};
+    EXPECT(pccl__shm_ring_write(&w.writer, &part, 1) == CAPACITY / 2);
+    w.writer.limit = CAPACITY / 4;
+    EXPECT(pccl__shm_ring_room(&w.writer) == 0 && pccl__shm_ring_write(&w.writer, &part, 1) == 0);
+    EXPECT(pccl__shm_ring_read(&w.reader, &out, 1) == CAPACITY / 4 + 10);
+    EXPECT(pccl__shm_ring_write(&w.writer, &part, 1) == 10);
+    w.writer.limit = CAPACITY;
+    EXPECT(pccl__shm_ring_write(&w.writer, &part, 1) == CAPACITY / 2);
+    expect_guards(&w);
+}
+
 /* ---------------------------------------------------------------- a hostile other side */
 
 static void test_nonsense_from_the_reader(uint64_t written, uint64_t read, uint64_t claimed) {
@@ -210,6 +226,7 @@ static void test_flags(void) {
 }
 
 int main(void) {
+    test_limit();
     for (uint64_t seed = 1; seed <= 20; seed++) test_stream(seed);
     for (uint64_t seed = 1; seed <= 5; seed++) test_threads(seed);
     test_nonsense_from_the_reader(100, 0, 101);          /* it read what was not written */

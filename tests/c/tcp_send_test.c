@@ -46,10 +46,12 @@ static void await(struct pair *pair, const struct flow *flow, uint32_t count) {
 }
 
 /* How many segments of a large operation arrive between the post of a small send and its arrival. */
-static uint32_t overtaken(struct pair_driver *driver, uint64_t seed, int8_t priority) {
+static uint32_t overtaken(struct pair_driver *driver, uint64_t seed, int8_t priority, bool hurry) {
     struct pair pair;
     pair_new(&pair, driver, seed, true);
     pair_settle(&pair);
+    struct tcp_world *world = pair.state;
+    for (int end = 0; end < 2; end++) world->transports[end]->hurry = hurry;
     struct flow bulk = {.tag = 1, .count = BULK}, small = {.tag = 2, .priority = priority, .count = 1};
     post(&pair, &bulk, SEGMENT);
     await(&pair, &bulk, 4);
@@ -62,9 +64,19 @@ static uint32_t overtaken(struct pair_driver *driver, uint64_t seed, int8_t prio
 }
 
 static void urgent_overtakes(struct pair_driver *driver, uint64_t seed) {
-    uint32_t first = overtaken(driver, seed, 1), alike = overtaken(driver, seed, 0), last = overtaken(driver, seed, -1);
+    uint32_t first = overtaken(driver, seed, 1, false), alike = overtaken(driver, seed, 0, false);
+    uint32_t last = overtaken(driver, seed, -1, false);
     EXPECT(first <= ON_THE_WAY && alike <= ON_THE_WAY, "urgent after %u segments, equal after %u", first, alike);
     EXPECT(last >= PASSED - 2 && last <= PASSED + ON_THE_WAY, "unimportant after %u segments", last);
+}
+
+/* Where the owner says that there are urgent ones, hardly anything is on its way: less than a segment in the ring, and
+ * the rest of the one that is being received. */
+static void short_queues_in_a_hurry(uint64_t seed) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = TCP_RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    uint32_t first = overtaken(&driver, seed, 1, true);
+    EXPECT(first <= 2, "urgent after %u segments", first);
 }
 
 static void operations_take_turns(struct pair_driver *driver, uint64_t seed) {
@@ -90,5 +102,6 @@ int main(void) {
                 operations_take_turns(&driver, seed);
             }
         }
+    for (uint64_t seed = 1; seed <= 10; seed++) short_queues_in_a_hurry(seed);
     FINISH();
 }

@@ -95,6 +95,41 @@ def test_two_threads_of_one_group(node: pccl.MasterNode) -> None:
     close(comms)
 
 
+def flight(comm: pccl.Communicator, thread: int, peers: int, stalled: bool) -> bool:
+    """A hundred operations at a time, of all sizes and priorities, begun in an order of this rank's own; one more that
+    rank 1 begins when all others have ended. Whether all are right."""
+    random = np.random.default_rng(1000 * comm.rank + thread)
+    sizes = np.random.default_rng(thread).choice([1, 100, 5000, 20000], 100)
+    arrays = {tag: np.full(size, comm.rank + tag, np.int64) for tag, size in enumerate(sizes, 1 + 1000 * thread)}
+    late = np.full(30000, comm.rank, np.int64)
+    handles = {}
+    if stalled and comm.rank != 1:
+        handles[0] = comm.all_reduce_async(late, tag=0, priority=3)
+    for tag in random.permutation(list(arrays)):
+        handles[tag] = comm.all_reduce_async(arrays[tag], tag=int(tag), priority=int(random.integers(-3, 4)))
+    ranks = peers * (peers - 1) // 2
+    for tag in random.permutation(list(arrays)):
+        handles[tag].wait()
+        assert (arrays[tag] == peers * tag + ranks).all()
+    if not stalled:
+        return True
+    if comm.rank != 1:
+        assert not handles[0].done()
+    comm.barrier(tag=10**6)
+    if comm.rank == 1:
+        handles[0] = comm.all_reduce_async(late, tag=0)
+    handles[0].wait()
+    return bool((late == ranks).all())
+
+
+def test_hundreds_of_operations_at_a_time(node: pccl.MasterNode) -> None:
+    """B71: 3 threads of each of 3 ranks, in 2 groups; what one rank holds up stops no other."""
+    comms = joined(node.address, [0, 1] * 3, 3)
+    calls = [partial(flight, comm, thread, 3, thread == 0) for comm in comms for thread in range(3)]
+    assert all(at_once(list(calls)))
+    close(comms)
+
+
 def test_fifty_communicators_in_one_process(node: pccl.MasterNode) -> None:
     """Each a group by itself, with the others in one run."""
     comms = joined(node.address, list(range(50)), 1)
