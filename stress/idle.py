@@ -14,6 +14,7 @@ three, and the crowd took at most 2 s. On a busy machine give `--patience`: the 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import select
 import sys
@@ -81,6 +82,7 @@ PARTS = {"waiting": waiting, "async": asynchronous, "idle": idle}
 
 def peer(line: Line, options: argparse.Namespace) -> None:
     """One peer of a part."""
+    logging.getLogger("pccl").setLevel(logging.ERROR)  # that somebody waits is no news here
     if options.role == "crowd":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with pccl.Communicator(options.master, shm="off" if options.transport == "tcp" else "auto") as comm:
