@@ -283,7 +283,6 @@ typedef enum pccl_event_kind {
                                no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
     PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it.
                                `waited_ms` 0: it was told to wait, and has ended now */
-    PCCL_EVENT_DONE = 4,    /* an operation started with PCCL_NOTIFY has ended: `token` */
     PCCL_EVENT_REFUSED = 5, /* connections came that are not of this run; `token` says how many since the start. At most
                                one such event in ten seconds: for a log line */
     PCCL_EVENT_UNSHARED = 6, /* a peer of this host is reached through TCP, since no memory can be shared with it:
@@ -307,11 +306,16 @@ typedef struct pccl_event {
     char text[PCCL_MESSAGE_BYTES];
 } pccl_event;
 
-/* A descriptor that polls readable while events wait. Owned by the engine. */
+/* A descriptor that polls readable while events wait, or tokens of operations that have ended: those within some
+ * milliseconds, for many that end at a time are told together (pccl_prompt). Owned by the engine. */
 int pccl_engine_event_fd(const pccl_engine *engine);
 
 /* Takes the oldest event: 1 if there was one, else 0. Never blocks. */
 int pccl_engine_next_event(pccl_engine *engine, pccl_event *event);
+
+/* Takes the tokens of operations started with PCCL_NOTIFY that have ended, oldest end first: up to `capacity` of them.
+ * Returns how many. Never blocks. */
+size_t pccl_engine_take_ended(pccl_engine *engine, uint64_t *tokens, size_t capacity);
 
 /* ---------------------------------------------------------------- operations */
 
@@ -320,7 +324,7 @@ typedef struct pccl_operation pccl_operation;
 enum {
     PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
     PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
-    PCCL_NOTIFY = 4,        /* a PCCL_EVENT_DONE with `token` follows when it has ended */
+    PCCL_NOTIFY = 4,        /* when it has ended pccl_engine_take_ended gives its `token` */
     PCCL_HOLD_TAG = 8,      /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
     PCCL_UNEVEN = 16,       /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
     PCCL_DETERMINISTIC = 32 /* what reduces does so in an order that depends on nothing but ranks and world size: the
@@ -410,11 +414,14 @@ void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch);
 /* What it is, how long it has run and whom it waits for, as text; for errors of waits that ran out of time. */
 void pccl_describe(pccl_operation *operation, char *text, size_t text_bytes);
 
+/* Somebody sleeps until it has ended: what PCCL_NOTIFY announces is announced at once. */
+void pccl_prompt(pccl_operation *operation);
+
 /* 1 once it has ended, else 0; never blocks. */
 int pccl_done(pccl_operation *operation);
 
 /* Gives the handle back. An operation that has not ended goes on; its buffers stay borrowed until its
- * PCCL_EVENT_DONE (or pccl_engine_free). NULL is allowed. */
+ * end (PCCL_NOTIFY tells, or pccl_engine_free makes one). NULL is allowed. */
 void pccl_operation_free(pccl_operation *operation);
 
 /* Which algorithm would run now for this call, as text "ring: ..." with the reason. Errors: INVALID. */

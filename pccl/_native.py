@@ -35,6 +35,8 @@ constants = lib
 SLICE_MS = 200
 """The longest that a wait stays away from Python's signal handlers."""
 
+_TOKENS = 256
+
 _CLOSE_S = 1.0
 """How long `Engine.close` waits for threads inside the engine. Halting makes them return at once."""
 
@@ -190,6 +192,7 @@ class Engine:
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
         self._kept: list[tuple[Operation, object]] = []
+        self._tokens = ffi.new("uint64_t[]", _TOKENS)
         self.port: int = lib.pccl_engine_port(self._engine)
         self.event_fd: int = lib.pccl_engine_event_fd(self._engine)
 
@@ -293,6 +296,13 @@ class Engine:
             text=ffi.string(raw.text).decode(errors="replace"),
         )
 
+    def ended(self) -> list[int]:
+        """Takes the tokens of operations that have ended, some at a time; none when all were taken. Never blocks. One
+        thread at a time."""
+        with self._slot():
+            count = lib.pccl_engine_take_ended(self._engine, self._tokens, _TOKENS)
+        return [] if count == 0 else list(ffi.unpack(self._tokens, count))
+
     def trace(self) -> list[RecordedOperation | RecordedEvent | Link]:
         """What the flight recorder remembers, in the order that `pccl_engine_trace` promises. Takes milliseconds."""
         capacity = lib.PCCL_RECORD_OPERATIONS + lib.PCCL_RECORD_NOTES + 64
@@ -326,7 +336,7 @@ class Engine:
             self._slots.append(slot)
 
     def start(self, call: Pointer, token: int) -> Operation:
-        """Starts an operation that ends with an event of `token`. The caller keeps what `call` points to alive until
+        """Starts an operation whose `token` comes when it has ended. The caller keeps what `call` points to alive until
         then."""
         call.flags |= lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
         call.token = token
@@ -470,6 +480,11 @@ class Operation:
         with self._engine._slot():
             lib.pccl_describe(self._operation, text, lib.PCCL_MESSAGE_BYTES)
         return str(ffi.string(text).decode(errors="replace"))
+
+    def prompt(self) -> None:
+        """Somebody sleeps until its token comes: it does at once when it has ended."""
+        with self._engine._slot():
+            lib.pccl_prompt(self._operation)
 
     def done(self) -> bool:
         """Whether it has ended. Never blocks. Raises Closed when the engine is closed."""

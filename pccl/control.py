@@ -392,10 +392,11 @@ class Control:
 
     def _engine_events(self) -> None:
         assert self.engine is not None
+        while tokens := self.engine.ended():
+            for token in tokens:
+                self._flights.ended(token)
         while (event := self.engine.next_event()) is not None:
-            if event.kind == constants.PCCL_EVENT_DONE:
-                self._flights.ended(event.token)
-            elif event.kind == constants.PCCL_EVENT_FROZEN:
+            if event.kind == constants.PCCL_EVENT_FROZEN:
                 self._perform(self._frozen(event))
             elif event.kind == constants.PCCL_EVENT_LINKED:
                 self._perform(self._protocol.engine_linked(event.epoch, event.peer, _now()))

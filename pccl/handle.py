@@ -78,14 +78,18 @@ class Flight:
     def add_waiter(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         """`future` gets a result on its loop once the operation has landed."""
         with self._lock:
-            if self.operation is not None:
+            operation = self.operation
+            if operation is not None:
                 self._waiters.append((loop, future))
-                return
-        future.set_result(None)
+        if operation is None:
+            future.set_result(None)
+        else:
+            with contextlib.suppress(Closed):  # then it lands with the engine's end
+                operation.prompt()
 
 
 class Flights:
-    """All unfinished operations of one communicator, by the token that the engine's DONE event carries."""
+    """All unfinished operations of one communicator, by the token that the engine gives when they end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +101,7 @@ class Flights:
     ) -> Flight:
         """Starts an operation with `start(token)`, whose errors it passes on; keeps `memory` until it has ended."""
         flight = Flight(memory, seen)
-        with self._lock:  # the DONE event may come before start has returned
+        with self._lock:  # the token may come before start has returned
             token = next(self._tokens)
             self._flights[token] = flight  # before it starts: a signal's exception may come right after
             try:

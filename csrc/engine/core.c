@@ -26,8 +26,7 @@ struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_c
     memset(op, 0, offsetof(struct pccl_operation, text));
     op->text[0] = 0;
     op->call = *call;
-    op->done_event = call->flags & PCCL_NOTIFY ? pccl__events_reserve() : NULL;
-    if ((call->flags & PCCL_NOTIFY) && !op->done_event) {
+    if ((call->flags & PCCL_NOTIFY) && !pccl__events_reserve(&core->events)) {
         pccl__pool_put(&core->pool, op, sizeof *op);
         return NULL;
     }
@@ -128,14 +127,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
     if (status != PCCL_OK) pccl__exec_restore(op);
-    if (op->done_event)
-        pccl__events_add_reserved(&core->events, op->done_event,
-                                  &(pccl_event){.kind = PCCL_EVENT_DONE,
-                                                .reason = status,
-                                                .epoch = op->info.epoch,
-                                                .name = op->name,
-                                                .token = op->call.token});
-    op->done_event = NULL;
+    if (op->call.flags & PCCL_NOTIFY) pccl__events_end(&core->events, op->call.token, op->prompt, core->now_ns);
     bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
     shed(op);
@@ -496,7 +488,7 @@ uint64_t pccl__core_deadline(const struct pccl__core *core) {
         const struct pccl__channel *channel = core->group.channels[rank];
         if (channel) deadline = min_u64(deadline, channel->ready ? core->now_ns : channel->deadline_ns);
     }
-    return min_u64(deadline, pccl__core_stall_deadline(core));
+    return min_u64(min_u64(deadline, core->events.tell_ns), pccl__core_stall_deadline(core));
 }
 
 uint32_t pccl__core_pending(const struct pccl__core *core) {

@@ -10,6 +10,8 @@
 
 enum {
     PARK_TICK_MS = 5,
+    BURST_NS = 60 * 1000, /* calls that come so soon after each other are a burst; some 20 us apart from Python */
+    REST_NS = 100 * 1000,
     SPIN_LEAST_NS = 32 * 1000,
     SPIN_RETRY = 64,
     SHARED_LOOKS_NS = 40 * 1000,
@@ -58,7 +60,10 @@ static void sleep_until_news(struct pccl_engine *engine, uint64_t deadline_ns) {
 
 void pccl__engine_publish(struct pccl_engine *engine, uint32_t ended_before) {
     if (engine->core->ended_count != ended_before) wake_sleepers(engine);
-    if (pccl__events_empty(&engine->core->events) || engine->event_shown) return;
+    struct pccl__events *events = &engine->core->events;
+    if (!pccl__events_due(events, engine->core->now_ns)) return;
+    events->tell_ns = NEVER_NS; /* all that are there are told with it */
+    if (engine->event_shown) return;
     uint64_t one = 1;
     engine->event_shown = write(engine->event_fd, &one, sizeof one) == sizeof one;
 }
@@ -68,9 +73,14 @@ static bool look(struct pccl_engine *engine, bool sleeping) {
     return transport->looks > 0 && transport->ops->look(transport, sleeping);
 }
 
+/* Does somebody else move the core on? For the background thread. */
+static bool looked_after(const struct pccl_engine *engine) {
+    return engine->driving || clock_now_ns() - engine->started_ns < BURST_NS;
+}
+
 /* One turn: sleeps up to timeout_ns outside the lock, then moves the core on. What was found by looking needs no poll
  * set; still it is asked now and then, for what only it tells: other links, wake-ups, the end of a process. */
-static int turn(struct pccl_engine *engine, uint64_t timeout_ns) {
+static int turn(struct pccl_engine *engine, uint64_t timeout_ns, bool background) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
     bool news = look(engine, timeout_ns > 0);
     int count = 0;
@@ -79,7 +89,7 @@ static int turn(struct pccl_engine *engine, uint64_t timeout_ns) {
         pccl__door_leave(&engine->door);
         count = pccl__poll_wait(engine->poll, news ? 0 : timeout_ns, ready);
         pccl__door_enter(&engine->door);
-        if (engine->forked) return 0;
+        if (engine->forked || (background && looked_after(engine))) return 0; /* what is ready stays so */
     } else {
         pccl__door_give_way(&engine->door);
     }
@@ -142,7 +152,7 @@ static void glance(struct pccl_engine *engine) {
 static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t limit_ns) {
     uint64_t now = clock_now_ns(), spin = spin_time(engine, op), spin_until = now + spin;
     while (spin > 0 && now < spin_until && now < limit_ns) {
-        bool useful = turn(engine, 0) > 0;
+        bool useful = turn(engine, 0, false) > 0;
         if (useful) learn_spin(engine, true);
         if (useful || op->ended) return;
         glance(engine);
@@ -150,7 +160,7 @@ static void next_event(struct pccl_engine *engine, const struct pccl_operation *
     }
     if (spin > 0) learn_spin(engine, false);
     engine->driver_until_ns = min_u64(limit_ns, pccl__core_deadline(engine->core));
-    turn(engine, until(engine->driver_until_ns, now));
+    turn(engine, until(engine->driver_until_ns, now), false);
     engine->driver_until_ns = 0;
 }
 
@@ -188,6 +198,7 @@ void pccl__engine_kick(struct pccl_engine *engine) {
  * of shared memory that we have looked at instead, and not that what it waits for has ended by our doing. A parked
  * background thread looks soon by itself, which is late only for operations under way. */
 void pccl__engine_tend(struct pccl_engine *engine, uint32_t ended_before) {
+    if (engine->background_rests && !engine->driving) return;
     bool polls = engine->driving || engine->background_polls;
     uint64_t until_ns = engine->driving ? engine->driver_until_ns : engine->background_until_ns;
     bool sooner = pccl__core_deadline(engine->core) < until_ns;
@@ -207,6 +218,12 @@ static void park(struct pccl_engine *engine) {
     engine->background_polls = true;
 }
 
+static void rest(struct pccl_engine *engine) {
+    engine->background_rests = true;
+    timed_wait(&engine->parked, &engine->door.inside, clock_now_ns() + REST_NS);
+    engine->background_rests = false;
+}
+
 void *pccl__engine_main(void *argument) {
     struct pccl_engine *engine = argument;
     pccl__door_enter(&engine->door);
@@ -219,8 +236,12 @@ void *pccl__engine_main(void *argument) {
             seen = engine->drives;
             continue;
         }
+        if (looked_after(engine)) {
+            rest(engine);
+            continue;
+        }
         engine->background_until_ns = pccl__core_deadline(engine->core);
-        turn(engine, until(engine->background_until_ns, clock_now_ns()));
+        turn(engine, until(engine->background_until_ns, clock_now_ns()), true);
     }
     pccl__door_leave(&engine->door);
     return NULL;

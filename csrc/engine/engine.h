@@ -7,7 +7,8 @@
  * condition variable and take over when the driver leaves. The background thread sleeps in the poll set while nobody
  * drives. While callers drive it is parked, and looks every PARK_TICK_MS whether they have stopped: so a loop of
  * blocking operations never wakes it. Both may be inside pccl__poll_wait at once; all else happens under the lock.
- * Who drives gives way to who wants in (door.h): an urgent call must not wait for a large one's arithmetic.
+ * Who drives gives way to who wants in (door.h): an urgent call must not wait for a large one's arithmetic. And while
+ * calls come one upon the other, each moves the core on a bit, and the background thread keeps out of their way.
  *
  * System calls of one small blocking operation per peer and message: over TCP one sendmsg, one recv, and the polls
  * while waiting; through shared memory none while both sides look, and a bell each time that one sleeps.
@@ -43,6 +44,8 @@ struct pccl_engine {
     uint32_t sleepers;            /* callers on `ended` */
     uint64_t drives;              /* counts callers' turns */
     bool background_polls;        /* the background thread is in the poll set, or about to be */
+    bool background_rests;        /* ... no: it lets callers work, and looks again in REST_NS */
+    uint64_t started_ns;          /* when a caller last started an operation */
     uint64_t background_until_ns; /* ... and looks at the core's timers no later than this */
     uint64_t driver_until_ns;     /* the same of a caller in the poll set; 0: it is elsewhere, and looks soon */
     bool stopping, forked;

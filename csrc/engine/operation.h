@@ -70,7 +70,7 @@ struct pccl_operation {
     uint32_t settles;       /* a commit: deferred.started when it began; later ones belong to the next step */
     uint32_t borrowed;      /* transfers that a channel holds */
     struct heap_node timer; /* stall.c: when it is looked at next */
-    struct pccl__event_node *done_event; /* PCCL_NOTIFY: the event's place until it has ended */
+    bool prompt;            /* PCCL_NOTIFY: somebody sleeps until its end is told */
     pccl_status status;
     uint64_t lost_epoch; /* a change of epoch made it fail: the one that ended, or that its call stood behind */
     pccl_info info;

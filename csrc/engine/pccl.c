@@ -190,15 +190,35 @@ uint32_t pccl_engine_pending(pccl_engine *engine) {
     return pending;
 }
 
-int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
-    if (!pccl__engine_enter(engine)) return 0;
-    bool taken = pccl__events_take(&engine->core->events, event);
+static void leave_told(pccl_engine *engine) {
     if (pccl__events_empty(&engine->core->events) && engine->event_shown) {
         uint64_t ignored;
         engine->event_shown = read(engine->event_fd, &ignored, sizeof ignored) != sizeof ignored;
     }
     pccl__engine_leave(engine);
+}
+
+int pccl_engine_next_event(pccl_engine *engine, pccl_event *event) {
+    if (!pccl__engine_enter(engine)) return 0;
+    bool taken = pccl__events_take(&engine->core->events, event);
+    leave_told(engine);
     return taken;
+}
+
+size_t pccl_engine_take_ended(pccl_engine *engine, uint64_t *tokens, size_t capacity) {
+    if (!pccl__engine_enter(engine)) return 0;
+    size_t count = pccl__events_take_tokens(&engine->core->events, tokens, capacity);
+    leave_told(engine);
+    return count;
+}
+
+void pccl_prompt(pccl_operation *op) {
+    pccl_engine *engine = op->engine;
+    if (!engine || !pccl__engine_enter(engine)) return;
+    op->prompt = true;
+    if (op->ended && engine->core->events.tokens_count > 0) engine->core->events.tell_ns = 0;
+    pccl__engine_publish(engine, engine->core->ended_count);
+    pccl__engine_leave(engine);
 }
 
 /* ---------------------------------------------------------------- operations */
@@ -225,7 +245,8 @@ static uint64_t deadline_after(int64_t timeout_ms) {
 pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operation **operation, pccl_error *error) {
     if (!pccl__engine_enter(engine)) return refuse_child(error);
     uint32_t before = engine->core->ended_count;
-    pccl_status status = pccl__core_start(engine->core, call, clock_now_ns(), operation, error);
+    engine->started_ns = clock_now_ns();
+    pccl_status status = pccl__core_start(engine->core, call, engine->started_ns, operation, error);
     if (status == PCCL_OK) (*operation)->engine = engine;
     leave(engine, before, false);
     return status;

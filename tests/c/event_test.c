@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * event_test.c - order, the kinds of which one at most waits, and reserved places; what is told only once.
+ * event_test.c - order, the kinds of which one at most waits, and tokens, which are told together; what is told
+ * only once.
  */
 #include "engine/event.h"
 
@@ -40,11 +41,36 @@ static void test_unshared(void) {
     cores_free(&cores);
 }
 
+static void test_tokens(void) {
+    enum { MANY = 1000 };
+    uint64_t taken[MANY], now_ns = 100;
+    pccl__events_init(&events);
+    for (int i = 0; i < MANY - 1; i++) EXPECT(pccl__events_reserve(&events));
+    EXPECT(pccl__events_empty(&events) && !pccl__events_due(&events, now_ns));
+    pccl__events_end(&events, 0, false, now_ns);
+    EXPECT(!pccl__events_empty(&events) && !pccl__events_due(&events, now_ns), "others may end soon");
+    EXPECT(pccl__events_due(&events, now_ns + PCCL__TOKENS_NS));
+    pccl__events_end(&events, 1, true, now_ns);
+    EXPECT(pccl__events_due(&events, now_ns), "somebody sleeps");
+    EXPECT(pccl__events_take_tokens(&events, taken, 1) == 1 && taken[0] == 0);
+    EXPECT(pccl__events_take_tokens(&events, taken, MANY) == 1 && taken[0] == 1);
+    EXPECT(pccl__events_empty(&events) && !pccl__events_due(&events, UINT64_MAX - 1));
+    for (uint64_t i = 2; i < MANY - 1; i++) {
+        EXPECT(pccl__events_due(&events, now_ns) == (i >= 2 + PCCL__TOKENS_TOGETHER));
+        pccl__events_end(&events, i, false, now_ns);
+    }
+    for (uint64_t i = 2; i < MANY - 1;) {
+        size_t count = pccl__events_take_tokens(&events, taken, 100);
+        for (size_t at = 0; at < count; at++) EXPECT(taken[at] == i++);
+    }
+    EXPECT(pccl__events_empty(&events));
+    pccl__events_clear(&events);
+}
+
 int main(void) {
     pccl_event event;
     pccl__events_init(&events);
-    struct pccl__event_node *place = pccl__events_reserve();
-    EXPECT(place && pccl__events_empty(&events) && !pccl__events_take(&events, &event), "nothing is there yet");
+    EXPECT(pccl__events_empty(&events) && !pccl__events_take(&events, &event), "nothing is there yet");
     for (int round = 0; round < 2; round++) { /* FROZEN's place can be used again */
         EXPECT(add(PCCL_EVENT_SUSPECT, 1) && add(PCCL_EVENT_FROZEN, 1) && add(PCCL_EVENT_STALLED, 1));
         EXPECT(add(PCCL_EVENT_REFUSED, 0) && add(PCCL_EVENT_FROZEN, 2) && !pccl__events_empty(&events));
@@ -54,11 +80,10 @@ int main(void) {
         expect_next(PCCL_EVENT_REFUSED, 0);
         EXPECT(pccl__events_empty(&events));
     }
-    pccl__events_add_reserved(&events, place, &(pccl_event){.kind = PCCL_EVENT_DONE, .epoch = 3});
-    expect_next(PCCL_EVENT_DONE, 3);
     EXPECT(add(PCCL_EVENT_FROZEN, 4) && add(PCCL_EVENT_SUSPECT, 4));
     pccl__events_clear(&events);
     EXPECT(pccl__events_empty(&events), "cleared");
+    test_tokens();
     test_unshared();
     FINISH();
 }

@@ -23,6 +23,7 @@ class FakeOperation:
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.outcome: ReduceInfo | Exception = INFO
+        self.prompted = False
 
     def end(self, outcome: ReduceInfo | Exception = INFO) -> None:
         self.outcome = outcome
@@ -30,6 +31,9 @@ class FakeOperation:
 
     def describe(self) -> str:
         return "all_reduce has run for 10 ms"
+
+    def prompt(self) -> None:
+        self.prompted = True
 
     def wait(self, timeout_ms: int) -> ReduceInfo | None:
         if not self.ended.wait(timeout_ms / 1000):
@@ -111,6 +115,7 @@ def test_await_wakes_on_the_end() -> None:
         waits = [asyncio.ensure_future(_result(handle)) for _, handle, _ in launched]
         await asyncio.wait(waits, timeout=0.01)
         assert not any(wait.done() for wait in waits)
+        assert all(operation.prompted for operation, _, _ in launched)
         for operation, _, token in launched:
             operation.end()
             threading.Thread(target=flights.ended, args=(token,)).start()

@@ -159,10 +159,14 @@ def test_an_operation_with_notice(pair: list[Engine]) -> None:
     assert pair[0].has_started(1, OperationName(3, 1)) == 0
     assert pair[0].has_started(2, OperationName(3, 0)) == -1
     second = pair[1].start(reduction(y, tag=3), 43)
+    first.prompt()
     for engine, operation, token in ((pair[0], first, 42), (pair[1], second, 43)):
-        while (event := next_event(engine)).kind != constants.PCCL_EVENT_DONE:
-            assert event.kind == constants.PCCL_EVENT_STALLED
-        assert event.token == token
+        while not (tokens := engine.ended()):
+            assert select.select([engine.event_fd], [], [], LIMIT_S)[0]
+            event = engine.next_event()
+            assert event is None or event.kind == constants.PCCL_EVENT_STALLED
+        assert tokens == [token]
+        assert engine.ended() == []
         info = operation.wait(0)
         assert info is not None
         assert info.world_size == 2
