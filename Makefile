@@ -59,6 +59,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/master_kill.py
 	$(RUN)/python stress/leaks.py
 	$(RUN)/python stress/bounds.py
+	$(RUN)/python stress/idle.py
 
 fuzz: $(VENV)/installed-test
 	CC=$(CLANG) $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \

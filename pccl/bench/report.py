@@ -25,6 +25,8 @@ class Row:
     dtype: str
     in_place: bool
     inflight: int
+    priority: int
+    beside: int
     commit: str
     exact: bool
     transport: str

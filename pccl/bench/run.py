@@ -69,6 +69,8 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
             dtype=shape.dtype,
             in_place=shape.in_place,
             inflight=shape.inflight,
+            priority=settings.priority,
+            beside=settings.beside,
             commit=settings.commit,
             exact=exact[team.name] and _check(team, shape),
             **said[team.name],

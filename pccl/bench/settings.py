@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import pccl
 from pccl.bench import mpiexec
 from pccl.bench.contenders import CONTENDERS
+from pccl.bench.sizes import show
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the command line may choose. `connections` per link, 0 lets pccl choose; `transport` "auto", "tcp" or "shm"
-    is for all that have the choice; `commit` and `algorithm` are pccl's; `inflight` operations run at a time, and share
-    the bytes of a size among them."""
+    is for all that have the choice; `commit`, `algorithm` and `priority` are pccl's; `inflight` operations run at a
+    time, and share the bytes of a size among them; all the while an all_reduce of `beside` bytes is under way."""
 
     op: str
     peers: int
@@ -30,11 +31,14 @@ class Settings:
     transport: str
     algorithm: str
     inflight: int
+    priority: int = 0
+    beside: int = 0
 
     @property
     def title(self) -> str:
-        """The collective, and how many run at a time if more than one: "all_reduce x16"."""
-        return self.op if self.inflight == 1 else f"{self.op} x{self.inflight}"
+        """The collective, how many run at a time if more than one, beside what: "all_reduce x16 by 64M"."""
+        count = "" if self.inflight == 1 else f" x{self.inflight}"
+        return self.op + count + (f" by {show(self.beside)}" if self.beside else "")
 
 
 def problems(settings: Settings) -> list[str]:
@@ -45,6 +49,8 @@ def problems(settings: Settings) -> list[str]:
         lines.append(f"--algorithm {settings.algorithm}: choose from {', '.join(known)}")
     elif settings.op == "barrier" and settings.algorithm != "auto":
         lines.append("a barrier takes no --algorithm")
+    if settings.beside and settings.versus:
+        lines.append("--beside and --vs: only pccl runs beside itself")
     return lines
 
 

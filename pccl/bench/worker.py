@@ -58,7 +58,10 @@ class Worker:
         gc.collect()
         gc.disable()
         self._contender.barrier()
+        between = self._contender.between
         for index in range(iterations):
+            if between is not None:
+                between()
             begin = clock()
             call()
             times[index] = clock() - begin

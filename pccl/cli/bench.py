@@ -50,6 +50,8 @@ def bench(
     ] = "auto",
     algorithm: Annotated[str, typer.Option(help="pccl: force one, as ring; auto chooses by size.")] = "auto",
     inflight: Annotated[int, typer.Option(min=1, help="Operations at a time, which share the bytes of a size.")] = 1,
+    priority: Annotated[int, typer.Option(min=-3, max=3, help="pccl: of what is timed; others have 0.")] = 0,
+    beside: Annotated[str, typer.Option(help="pccl: keep an all_reduce of so many bytes under way meanwhile.")] = "",
 ) -> None:
     """Time a collective between processes of this machine; check every result.
 
@@ -64,10 +66,24 @@ def bench(
     versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
     try:
         wanted = tuple(bench_sizes.parse(sizes))
+        other = bench_sizes.parse(beside)[0] if beside else 0
     except ValueError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--sizes") from wrong
+        raise typer.BadParameter(str(wrong), param_hint="--sizes, --beside") from wrong
     settings = bench_settings.Settings(
-        op, peers, wanted, versus, dtype, in_place, commit, rounds, connections, transport, algorithm, inflight
+        op,
+        peers,
+        wanted,
+        versus,
+        dtype,
+        in_place,
+        commit,
+        rounds,
+        connections,
+        transport,
+        algorithm,
+        inflight,
+        priority,
+        other,
     )
     _refuse(bench_settings.problems(settings) + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
     try:

@@ -110,6 +110,13 @@ def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
         assert row["median_us"] > 0
 
 
+def test_beside_a_large_operation() -> None:
+    """Ranks begin it as often as each needs, and settle that in the end."""
+    (row,) = measured("all_reduce", "--sizes", "4K", "--beside", "1M", "--priority", "2")
+    assert row["exact"]
+    assert (row["priority"], row["beside"]) == (2, 1 << 20)
+
+
 def test_deferred_operations_are_exact_too() -> None:
     for inflight in ("1", "64"):
         rows = measured("all_reduce", "--commit", "deferred", "--sizes", "4,1M", "--inflight", inflight)

@@ -32,6 +32,7 @@ def test_everything_is_fine_by_default() -> None:
     assert problems(settings()) == []
     assert problems(settings(versus=("socket",), transport="tcp", algorithm="ring")) == []
     assert (settings().title, settings(inflight=16).title) == ("all_reduce", "all_reduce x16")
+    assert settings(inflight=16, beside=64 << 20).title == "all_reduce x16 by 64M"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def test_everything_is_fine_by_default() -> None:
         ({"versus": ("gloo",), "transport": "shm"}, "--vs gloo cannot do --transport shm"),
         ({"versus": ("mpi",), "dtype": "float16"}, "--vs mpi cannot do --dtype float16"),
         ({"versus": ("socket",), "inflight": 2}, "--vs socket cannot do --inflight 2"),
+        ({"versus": ("gloo",), "beside": 4}, "--beside and --vs: only pccl runs beside itself"),
         ({"versus": ("socket",), "transport": "shm"}, "--vs socket cannot do --transport shm"),
         ({"op": "barrier", "algorithm": "ring"}, "a barrier takes no --algorithm"),
     ],

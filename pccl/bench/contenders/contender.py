@@ -58,6 +58,11 @@ class Contender(ABC):
     def barrier(self) -> None:
         """Waits for all processes of the team."""
 
+    @property
+    def between(self) -> Callable[[], None] | None:
+        """What is to be done before each call of a batch, and not timed."""
+        return None
+
     @abstractmethod
     def settle(self) -> None:
         """Ends a batch: whatever the library has put off is done here."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import pccl
+from pccl.bench.beside import Beside
 from pccl.bench.contenders.contender import Contender, Seat
 from pccl.bench.work import ROOT, Work
 from pccl.fleet import gather
@@ -28,6 +29,8 @@ class Own(Contender):
             commit=seat.settings["commit"],
             shm="off" if seat.settings["transport"] == "tcp" else "auto",
         )
+        self._priority = seat.settings["priority"]
+        self._beside = Beside(self._comm, seat.settings["beside"]) if seat.settings["beside"] else None
 
     def meet(self, offers: list[Any]) -> None:
         """Joins the run, and waits for the rest of the team."""
@@ -52,6 +55,8 @@ class Own(Contender):
         """The public calls, as a user writes them; concurrent ones with tags of their own."""
         op, source, target = work.shape.op, work.source, work.target
         options: dict[str, Any] = {"tag": work.part} if start else {}
+        if self._priority:
+            options["priority"] = self._priority
         if self._algorithm is not pccl.Algorithm.AUTO:
             self._comm.explain_call(pccl.Collective[op.upper()], source, algorithm=self._algorithm)
             options["algorithm"] = self._algorithm
@@ -83,8 +88,15 @@ class Own(Contender):
         """A collective like any other."""
         self._comm.barrier()
 
+    @property
+    def between(self) -> Callable[[], None] | None:
+        """Keeps the large operation under way that was asked for."""
+        return None if self._beside is None else self._beside.keep
+
     def settle(self) -> None:
         """Deferred operations are committed as one step."""
+        if self._beside is not None:
+            self._beside.end()
         if self._deferred:
             self._comm.commit()
 
