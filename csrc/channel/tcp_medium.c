@@ -84,19 +84,25 @@ void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instanc
     struct shm_token token = token_of(stripe, answering_instance, channel->instance);
     int error = pccl__shm_segment_open(&stripe->medium.segment, &token, process, descriptor);
     if (error) {
-        tell(channel->transport, "cannot open another peer's memory", error);
+        stripe->medium.refused_errno = error;
         return;
     }
     use_rings(stripe, 1);
     pccl__shm_segment_attach(&stripe->medium.segment);
 }
 
-/* The answering side, at the first bytes from the dialler: it has attached by now, or never will. */
+/* At the first bytes from the other side. A dialler has attached by now, or never will. An answering one lives: its
+ * memory was not missing only because its process had just ended. */
 static void settle(struct tcp_stripe *stripe) {
-    if (pccl__shm_segment_attached(&stripe->medium.segment))
+    struct tcp_medium *medium = &stripe->medium;
+    if (medium->refused_errno) {
+        tell(stripe->channel->transport, "cannot open another peer's memory", medium->refused_errno);
+        medium->refused_errno = 0;
+    } else if (pccl__shm_segment_attached(&medium->segment)) {
         use_rings(stripe, 0);
-    else
-        pccl__shm_segment_close(&stripe->medium.segment);
+    } else {
+        pccl__shm_segment_close(&medium->segment);
+    }
 }
 
 /* ---------------------------------------------------------------- moving bytes */
@@ -155,7 +161,7 @@ ssize_t pccl__tcp_medium_read(struct tcp_stripe *stripe, const struct iovec *par
     if (stripe->medium.rings) return read_ring(stripe, parts, count);
     ssize_t got = count == 1 ? recv(stripe->fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
                              : readv(stripe->fd, parts, count);
-    if (got <= 0 || !stripe->medium.segment.memory) return got;
+    if (got <= 0 || (!stripe->medium.segment.memory && !stripe->medium.refused_errno)) return got;
     settle(stripe);
     return stripe->medium.rings ? read_ring(stripe, parts, count) : got; /* then what came was a bell */
 }

@@ -35,6 +35,7 @@ struct tcp_medium {
     bool bell;         /* the socket has something */
     bool hung_up;      /* the other side is gone */
     int hung_up_errno; /* 0: it closed in peace */
+    int refused_errno; /* why an offer could not be taken, until it is clear that whoever made it is still there; 0 */
     struct list link;  /* tcp_transport.rings */
 };
 

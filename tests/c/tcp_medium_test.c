@@ -73,6 +73,36 @@ static void test_fallback(const char *what, void (*spoil)(struct tcp_transport *
     pair_context(NULL);
 }
 
+/* Whoever dies behind its greeting takes its memory along. That is a loss, and no reason to say that memory cannot be
+ * shared. */
+static void test_gone_behind_its_greeting(bool gone) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 6, true);
+    struct tcp_world *world = pair.state;
+    for (int end = 0; end < 2; end++) wrong_process(tcp_transport_of(world->transports[end]), end);
+    pair_notice(&pair, 0, PCCL__NOTICE_OWNER, NULL, 1); /* a reason to dial */
+    int dialler = -1;
+    while (dialler < 0) {
+        EXPECT(pair_step(&pair));
+        for (int end = 0; end < 2; end++)
+            if (tcp_end(&pair, end)->stripes_count && tcp_end(&pair, end)->stripes[0]->medium.refused_errno)
+                dialler = end;
+    }
+    EXPECT(!world->transports[dialler]->unshared, "not before anything came from there");
+    if (gone) {
+        driver.kill(&pair, !dialler);
+        pair.ends[!dialler].dead = true;
+        while (tcp_end(&pair, dialler)->stripes[0]->state == TCP_STRIPE_UP) EXPECT(pair_step(&pair));
+        EXPECT(!world->transports[dialler]->unshared);
+    } else {
+        pair_settle(&pair);
+        EXPECT(world->transports[dialler]->unshared && world->transports[dialler]->unshared_errno != 0);
+    }
+    pair_free(&pair);
+}
+
 /* A stripe that is lost comes again with new rings, and what was in the old ones is sent again. */
 static void test_lost_stripe(uint64_t seed) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .ring_bytes = RING_BYTES};
@@ -208,6 +238,8 @@ int main(void) {
     test_fallback("a process that is not there", wrong_process);
     test_fallback("one does not share", one_refuses);
     test_fallback("the other does not share", other_refuses);
+    test_gone_behind_its_greeting(true);
+    test_gone_behind_its_greeting(false);
     for (uint64_t seed = 1; seed <= 8; seed++) test_lost_stripe(seed);
     test_last_words();
     for (int end = 0; end < 2; end++) {
