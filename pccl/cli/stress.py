@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,9 @@ def stress(
         str, typer.Option(help="local, netns:N (root), or ssh://[USER@]A[:PORT][=ADDRESS],B,...")
     ] = "local",
     tensors: Annotated[str | None, typer.Option(help='Sizes instead of the scenario\'s: "4 MiB,64 KiB".')] = None,
+    collectives: Annotated[
+        str | None, typer.Option(help='What is done with all tensors but the first: "all_gather,scan".')
+    ] = None,
     patience: Annotated[
         float, typer.Option(min=0.1, max=1000, help="Factor for all limits of time; more on busy machines.")
     ] = 1.0,
@@ -58,12 +61,12 @@ def stress(
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise _refused(picture.NEEDS)
     try:
-        chosen, wanted = _chosen(scenario, minutes, peers, tensors, hosts)
+        chosen, wanted = _chosen(scenario, minutes, peers, tensors, collectives, hosts)
         folder = _prepared(output, json, plot)
     except (ValueError, OSError) as wrong:
         raise _refused(str(wrong)) from wrong
     seed = supervisor.draw_seed() if seed is None else seed
-    options = {"seed": seed, "minutes": minutes, "peers": peers, "tensors": tensors}
+    options = {"seed": seed, "minutes": minutes, "peers": peers, "tensors": tensors, "collectives": collectives}
     options |= {"hosts": None if hosts == "local" else hosts, "patience": None if patience == 1.0 else patience}
     options |= {"python": None if python == "python3" else python}
     repeat = report.command(scenario, options)
@@ -92,7 +95,7 @@ def stress(
 
 
 def _chosen(
-    name: str, minutes: float | None, peers: int | None, tensors: str | None, hosts: str
+    name: str, minutes: float | None, peers: int | None, tensors: str | None, collectives: str | None, hosts: str
 ) -> tuple[Scenario, Wanted]:
     """The scenario with what the options change, and the hosts. Raises ValueError with a text for the user."""
     from pccl.stress import hosts as stress_hosts
@@ -100,12 +103,15 @@ def _chosen(
 
     chosen = scenarios.load(name)
     chosen = replace(chosen, minutes=minutes or chosen.minutes, peers=peers or chosen.peers)
-    if tensors is not None:
-        try:
-            sizes = tuple(scenarios.size(part.strip()) for part in tensors.split(","))
-        except ValueError as wrong:
-            raise ValueError(f"each of --tensors {wrong}, not {tensors!r}") from None
-        chosen = replace(chosen, work=replace(chosen.work, tensors=sizes))
+    changes: dict[str, Any] = {}
+    lists = (("tensors", tensors, scenarios.sizes), ("collectives", collectives, scenarios.collectives))
+    for option, text, read in lists:
+        if text is not None:
+            try:
+                changes[option] = read([part.strip() for part in text.split(",")])
+            except ValueError as wrong:
+                raise ValueError(f"each of --{option} {wrong}, not {text!r}") from None
+    chosen = replace(chosen, work=replace(chosen.work, **changes))
     return chosen, stress_hosts.parse(hosts)
 
 

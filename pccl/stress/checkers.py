@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What must not happen, over the workers' reports. Each checker is a small class; `Checkers` asks all of them.
 
-    exactness    a result is the sum of what its members gave, the input is as it was, the members are real
+    exactness    a result is what its members gave, the input is as it was, the members are real
     agreement    every peer that finished a step finished it with the same members: one verdict
     parity       after a synchronisation all hold the state of the same step, it is what the formula says, and newer
                  than what they agreed to before
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from pccl.fleet import Message
 from pccl.stress import values
@@ -32,6 +32,8 @@ FDS_GROWTH = 3
 THREADS_GROWTH = 0
 RSS_GROWTH = 24 << 20
 RSS_SAMPLES = 30
+TOLD_BY_ALL = ("collective", "epoch", "members", "source")
+"""What peers say of one operation, or None; whoever says something says the same."""
 
 
 @dataclass(frozen=True)
@@ -68,39 +70,44 @@ class Exactness:
         for fault in message["faults"]:
             yield f"step {message['step']}: {fault}"
         for index, tensor in enumerate(message["tensors"]):
-            where = f"step {message['step']}, tensor {index}"
-            members = tensor["members"]
-            if members is None:
-                continue
-            if number not in members:
-                yield f"{where}: its own contribution is missing from {members}"
-            if not self.known.issuperset(members):
-                yield f"{where}: {members} has peers that were never started"
-            if len(members) != tensor["world"]:
-                yield f"{where}: {members} took part, but the world size is {tensor['world']}"
-            total = values.total(members, message["step"], index, tensor["count"])
+            for fault in self._judge(number, message["step"], index, tensor):
+                yield f"step {message['step']}, tensor {index}: {fault}"
+
+    def _judge(self, number: int, step: int, index: int, tensor: Message) -> Iterator[str]:
+        members = tensor["members"]
+        if not self.known.issuperset((members or []) + (tensor["source"] or [])):
+            yield f"{members or tensor['source']} has peers that were never started"
+        if members is None:
+            return
+        if number not in members:
+            yield f"its own contribution is missing from {members}"
+        if len(members) != tensor["world"]:
+            yield f"{members} took part, but the world size is {tensor['world']}"
+        if "total" in tensor:
+            total = values.total(members, step, index, tensor["count"])
             if tensor["total"] != total:
-                yield f"{where}: the elements add up to {tensor['total']:.0f}, not {total}"
+                yield f"the elements add up to {tensor['total']:.0f}, not {total}"
 
 
 @dataclass
 class Agreement:
-    """The same members for the same tensor of the same step, whoever reports it."""
+    """The same members, or the same source, for the same tensor of the same step, whoever reports it. Not every
+    collective tells every peer of them; then the epoch has to be the same."""
 
-    _seen: dict[int, tuple[int, list[tuple[list[int], int]]]] = field(default_factory=dict)
+    _seen: dict[int, list[dict[str, tuple[int, Any]]]] = field(default_factory=dict)
 
     def observe(self, at_s: float, number: int, message: Message) -> Iterator[str]:
         """Looks at steps."""
         if message["kind"] != "step":
             return
         step = message["step"]
-        own = [(tensor["members"], tensor["epoch"]) for tensor in message["tensors"]]
-        first, known = self._seen.setdefault(step, (number, own))
-        for index, (ours, theirs) in enumerate(zip(own, known, strict=True)):
-            if ours != theirs:
-                yield f"step {step}, tensor {index}: done with {ours[0]} in epoch {ours[1]}, by peer {first} with " + (
-                    f"{theirs[0]} in epoch {theirs[1]}"
-                )
+        known = self._seen.setdefault(step, [{} for _ in message["tensors"]])
+        for index, (tensor, before) in enumerate(zip(message["tensors"], known, strict=True)):
+            for what in TOLD_BY_ALL:
+                if tensor[what] is not None:
+                    first, theirs = before.setdefault(what, (number, tensor[what]))
+                    if tensor[what] != theirs:
+                        yield f"step {step}, tensor {index}: {what} {tensor[what]}, for peer {first} {theirs}"
         while len(self._seen) > KEPT_STEPS:
             del self._seen[next(iter(self._seen))]
 

@@ -383,8 +383,8 @@ class Director:
     # ------------------------------------------------------------ small things
 
     def _stepped(self, peer: Peer, message: Message, begin_s: float, end_s: float) -> None:
-        members = set.intersection(*(set(tensor["members"] or ()) for tensor in message["tensors"]))
-        ever = set.union(*(set(tensor["members"] or ()) for tensor in message["tensors"]))
+        told = [set(tensor["members"]) for tensor in message["tensors"] if tensor["members"] is not None]
+        members, ever = (set.intersection(*told), set.union(*told)) if told else (set[int](), set[int]())
         peer.step, peer.world = message["step"], len(members)
         peer.status = peer.status if peer.gone else "training"
         peer.steps += 1

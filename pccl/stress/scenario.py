@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pccl.stress.kinds import KINDS
-from pccl.stress.values import PEERS_MAX, SLOTS
+from pccl.stress.values import PARTS, PEERS_MAX, SLOTS
+from pccl.stress.workload import COLLECTIVES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,10 +53,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Work:
-    """What the peers do in a step: one concurrent all_reduce per tensor and one of the state's gradient. `connections`
-    is how many TCP connections a link has; 0 lets pccl choose, and the number of descriptors varies."""
+    """What the peers do in a step: one concurrent operation per tensor and one all_reduce of the state's gradient. The
+    first tensor is always all-reduced, the others take part in one of `collectives` each. `connections` is how many TCP
+    connections a link has; 0 lets pccl choose, and the number of descriptors varies."""
 
     tensors: tuple[int, ...] = (4 << 20, 1 << 20, 64 << 10, 8 << 10)
+    collectives: tuple[str, ...] = tuple(COLLECTIVES)
     state: int = 1 << 20
     in_flight: int = 4
     steps_per_sync: int = 5
@@ -209,7 +212,7 @@ def _span(value: Any) -> Span:
     return least, most
 
 
-def size(value: Any) -> int:
+def _size(value: Any) -> int:
     """Bytes of a text like "4 MiB"."""
     found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)", value) if isinstance(value, str) else None
     if found is None:
@@ -220,10 +223,20 @@ def size(value: Any) -> int:
     return count
 
 
-def _sizes(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= 64:
-        raise ValueError("is a list of 1 to 64 sizes")
-    return tuple(size(one) for one in value)
+def sizes(value: Any) -> tuple[int, ...]:
+    """Bytes of a list of texts like "4 MiB"."""
+    if not isinstance(value, list) or not 1 <= len(value) < PARTS:
+        raise ValueError(f"is a list of 1 to {PARTS - 1} sizes")
+    return tuple(_size(one) for one in value)
+
+
+def collectives(value: Any) -> tuple[str, ...]:
+    """Collectives by their names, each at most once."""
+    if not isinstance(value, list) or not value or any(not isinstance(one, str) for one in value):
+        raise ValueError('is a list of collectives, as in ["all_reduce", "all_gather"]')
+    if any(one not in COLLECTIVES for one in value):
+        raise ValueError(f"is one of {', '.join(COLLECTIVES)}")
+    return tuple(dict.fromkeys(value))
 
 
 def rate(value: Any) -> int:
@@ -246,8 +259,9 @@ _TOP: dict[str, Callable[[Any], Any]] = {
     "slow_rate": rate,
 }
 _WORK: dict[str, Callable[[Any], Any]] = {
-    "tensors": _sizes,
-    "state": size,
+    "tensors": sizes,
+    "collectives": collectives,
+    "state": _size,
     "in_flight": _whole(1, 64),
     "steps_per_sync": _whole(1, 10_000),
     "pause_ms": _number(0, 60_000),

@@ -161,8 +161,9 @@ class Supervisor:
             offset_ns = time.monotonic_ns() - message["at_ns"]
             self._offsets_ns[child.name] = min(offset_ns, self._offsets_ns.get(child.name, offset_ns))
         for tensor in message.get("tensors", ()):
-            if tensor["members"] is not None:
-                tensor["members"] = values.numbers(tensor["members"], self._director.newest)
+            for told in ("members", "source"):
+                if tensor[told] is not None:
+                    tensor[told] = values.numbers(tensor[told], self._director.newest)
 
     def _listen_to_explanations(self) -> None:
         """After a test that went wrong: what everybody waited for."""
@@ -205,7 +206,9 @@ class Supervisor:
             master=place.master,
             advertise=place.advertise,
             shm=place.shm,
+            seed=self._settings.seed,
             tensors=list(work.tensors),
+            collectives=list(work.collectives),
             state=work.state,
             in_flight=work.in_flight,
             steps_per_sync=work.steps_per_sync,

@@ -25,16 +25,13 @@ WEIGHTS = 61
 OFFSETS = 4093
 PEERS_MAX = 128
 """Up to so many contributions add up below 2**24, where float32 ends to be exact."""
+PARTS = 64
+"""So many tensors of a step can be told from their parts."""
 
-DTYPES = (np.float32, np.int64)
+DTYPES = ("float32", "int64", "float64", "int32", "uint64", "uint32")
+"""In which such sums are exact."""
 
 Array = NDArray[Any]
-
-
-def tensor(index: int, size_bytes: int) -> Array:
-    """Memory for tensor `index`: float32 and int64 take turns."""
-    dtype = np.dtype(DTYPES[index % len(DTYPES)])
-    return np.zeros(max(SLOTS + 1, size_bytes // dtype.itemsize), dtype)
 
 
 def weight(number: int) -> int:
@@ -45,6 +42,11 @@ def weight(number: int) -> int:
 def offset(step: int, index: int) -> int:
     """What every peer adds to the pattern of a step's tensor."""
     return (step * 7 + index * 1013) % OFFSETS
+
+
+def block(index: int, part: int) -> int:
+    """What stands for `index` where each peer gives several parts to one tensor; the first part is the tensor."""
+    return index + part * PARTS
 
 
 def contribute(target: Array, number: int, step: int, index: int) -> None:

@@ -2,9 +2,9 @@
 """One peer under stress: `python -m pccl.stress.worker ORDERS`. A training loop that a user of pccl would write, with
 values that are known beforehand, and a line to the supervisor on which it reports all that it sees.
 
-`_train` is worth reading first. A step is one concurrent all_reduce per tensor, and one of the state's gradient. Every
-few steps all members prove that their states are equal, let newcomers in, and carry on. Whoever was expelled joins
-again, as the same process, with the state it had.
+`_train` is worth reading first. A step is one concurrent operation per tensor, and an all_reduce of the state's
+gradient. Every few steps all members prove that their states are equal, let newcomers in, and carry on. Whoever was
+expelled joins again, as the same process, with the state it had.
 
 Must not know: which faults there are, and what others make of its reports.
 """
@@ -20,6 +20,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -29,7 +30,10 @@ import numpy as np
 import pccl
 from pccl import retry
 from pccl.fleet import Line, Message
-from pccl.stress import values
+from pccl.retry import Started
+from pccl.stress import program, values
+from pccl.stress.operation import Operation
+from pccl.stress.workload import Memory
 
 COMPANY_S = 0.05
 PAGE_BYTES = resource.getpagesize()
@@ -44,7 +48,9 @@ class Orders:
     master: str
     advertise: str | None
     shm: Literal["auto", "off"]
+    seed: int
     tensors: list[int]
+    collectives: list[str]
     state: int
     in_flight: int
     steps_per_sync: int
@@ -107,12 +113,10 @@ class Watched:
     def wait(self) -> pccl.ReduceInfo:
         """As the handle's."""
         try:
-            info = self._handle.wait()
+            return self._handle.wait()
         except pccl.PeerLost as loss:
             self._worker.lost(self._index, str(loss))
             raise
-        self._worker.done(self._index, info)
-        return info
 
 
 class Worker:
@@ -121,8 +125,7 @@ class Worker:
     def __init__(self, orders: Orders, reporter: Reporter) -> None:
         self._orders = orders
         self._reporter = reporter
-        self._sources = [values.tensor(index, size) for index, size in enumerate(orders.tensors)]
-        self._others = [np.empty_like(source) for source in self._sources]
+        self._memories = [Memory() for _ in orders.tensors]
         self._gradient = np.zeros(orders.state // 8, np.int64)
         self._weights = np.zeros(orders.state // 8, np.int64)
         self._steps = np.zeros(1, np.int64)
@@ -130,7 +133,6 @@ class Worker:
         self._state = pccl.SharedState([pccl.TensorInfo.from_numpy(array, name) for name, array in tensors.items()])
         self._agreed = 0
         self._retries = 0
-        self._infos: dict[int, pccl.ReduceInfo] = {}
         self._leaving = self._finishing = False
 
     # ------------------------------------------------------------ the life of a peer
@@ -209,24 +211,17 @@ class Worker:
     # ------------------------------------------------------------ what it does together with others
 
     def _step(self, comm: pccl.Communicator) -> None:
-        """One step, reported with what the ballots and the elements of its results say. Even steps reduce in place."""
-        step, in_place = int(self._steps[0]) + 1, int(self._steps[0]) % 2 == 1
-        results = self._sources if in_place else self._others
-        for index, source in enumerate(self._sources):
-            values.contribute(source, self._orders.number, step, index)
+        """One step, reported with what the ballots and the elements of its results say."""
+        step = int(self._steps[0]) + 1
+        operations = self._operations(comm, step)
         values.gradient(self._gradient, step)
-        self._infos.clear()
         self._retries = 0
-        starts = [
-            partial(self._start, comm, index, source, result, pccl.ReduceOp.SUM)
-            for index, (source, result) in enumerate(zip(self._sources, results, strict=True))
-        ]
-        starts.append(partial(self._start, comm, len(starts), self._gradient, self._gradient, pccl.ReduceOp.AVG))
+        starts: list[Callable[[], Started]] = [one.start for one in operations]
+        starts.append(partial(self._average, comm, len(operations)))
         begin_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns()
         retry.until_done(starts, self._orders.in_flight)
         end_ns, cpu_ns = time.monotonic_ns(), time.process_time_ns() - cpu_ns
-        faults = [] if in_place else self._spoilt(step)
-        tensors = [self._judge(index, result, step, faults) for index, result in enumerate(results)]
+        tensors = [one.report() for one in operations]
         self._weights += self._gradient
         self._steps += 1
         self._state.revision = self._agreed + 1
@@ -239,45 +234,27 @@ class Worker:
             epoch=comm.epoch,
             retries=self._retries,
             tensors=tensors,
-            faults=faults,
+            faults=[fault for one in operations for fault in one.faults],
         )
         time.sleep(self._orders.pause_ms / 1000)
 
-    def _start(self, comm: pccl.Communicator, index: int, source: Any, result: Any, op: pccl.ReduceOp) -> Watched:
-        return Watched(self, index, comm.all_reduce_async(source, result, op=op, tag=index))
+    def _operations(self, comm: pccl.Communicator, step: int) -> list[Operation]:
+        """Ready to start."""
+        orders, made = self._orders, []
+        for index, (size, memory) in enumerate(zip(orders.tensors, self._memories, strict=True)):
+            task = program.task(orders.seed, step, index, size, orders.collectives)
+            made.append(Operation(comm, task, orders.number, step, index, memory, self.lost))
+            made[-1].prepare()
+        return made
+
+    def _average(self, comm: pccl.Communicator, tag: int) -> Watched:
+        handle = comm.all_reduce_async(self._gradient, self._gradient, op=pccl.ReduceOp.AVG, tag=tag)
+        return Watched(self, tag, handle)
 
     def lost(self, index: int, why: str) -> None:
         """A peer was lost in the operation of a tensor; it will be repeated."""
         self._retries += 1
         self._reporter.send("lost", tensor=index, why=why)
-
-    def done(self, index: int, info: pccl.ReduceInfo) -> None:
-        """The operation of a tensor succeeded."""
-        self._infos[index] = info
-
-    def _spoilt(self, step: int) -> list[str]:
-        """Inputs that an operation into another buffer must not have touched."""
-        return [
-            f"the input of tensor {index} has changed"
-            for index, source in enumerate(self._sources)
-            if not values.is_contribution(source, self._orders.number, step, index)
-        ]
-
-    def _judge(self, index: int, result: values.Array, step: int, faults: list[str]) -> dict[str, Any]:
-        """What a result says of itself: its members, world size, epoch, and the total of all elements."""
-        info = self._infos[index]
-        members = values.members(result)
-        if members is None:
-            faults.append(f"tensor {index} has a contribution twice, or none that is whole")
-        elif not values.is_sum(result, members, step, index):
-            faults.append(f"tensor {index} is not the sum of what {members} gave")
-        return {
-            "members": members,
-            "world": info.world_size,
-            "epoch": info.epoch,
-            "total": float(result.sum(dtype=np.float64)),
-            "count": len(result),
-        }
 
     def _synchronise(self, comm: pccl.Communicator) -> None:
         begin_ns = time.monotonic_ns()

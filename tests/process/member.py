@@ -18,8 +18,8 @@ import numpy as np
 import pccl
 from pccl.fleet import Line
 from pccl.stress import values
+from pccl.stress.workload import COLLECTIVES, Turn, Work
 from tests.process.harness import gather
-from tests.process.workload import COLLECTIVES
 
 IDLE_S = 0.25
 SIGNAL_S = 0.2
@@ -99,23 +99,25 @@ class Member:
     # ------------------------------------------------------------ work
 
     def do_run(self, collective: str, step: int, elements: int, in_place: bool, more: dict[str, Any]) -> None:
-        """Calls until it succeeds. Reports `outcome`: why the attempts before were lost, and the result."""
+        """Calls until it succeeds, and where operations are deferred, until the step does, whose in-place inputs are
+        then made anew. Reports `outcome`: why the attempts before were lost, and the result."""
         lost: list[str] = []
         while True:
-            epoch = self._comm.epoch
-            work = COLLECTIVES[collective](self._comm, self._number, step, elements, in_place, **more)
-            before = work.digest()
-            if self._comm.epoch != epoch:
+            turn = Turn(self._comm, self._number, step)
+            work, settling = COLLECTIVES[collective](turn, elements, in_place, **more), False
+            if self._comm.epoch != turn.epoch:
                 continue  # made for a group that is no more
             try:
                 info = work.call()
+                if settling := self._options.get("commit") == "deferred":
+                    self._comm.commit()
             except pccl.PeerLost as loss:
-                assert work.digest() == before, "the input did not survive"
+                assert settling or work.intact(), "the input did not survive"
                 lost.append(str(loss))
             except pccl.InvalidArgument:
-                assert self._comm.epoch != epoch  # its arrays were made for a group that is no more
+                assert self._comm.epoch != turn.epoch  # its arrays were made for a group that is no more
             except pccl.PCCLError as failure:
-                assert work.digest() == before, "the input did not survive"
+                assert work.intact(), "the input did not survive"
                 self._failed(failure)
                 return
             else:
@@ -163,7 +165,7 @@ class Member:
     def do_stream(self, steps: int) -> None:
         """So many small all_reduces, each of which must succeed at once, in one epoch."""
         for step in range(steps):
-            work = COLLECTIVES["all_reduce"](self._comm, self._number, step, 1000, True)
+            work = self._small(step)
             work.members(work.call())
         self._line.send(kind="streamed", epoch=self._comm.epoch)
 
@@ -171,7 +173,7 @@ class Member:
         """A step as users write it: a small all_reduce until it succeeds, then newcomers are let in."""
         lost = 0
         while True:
-            work = COLLECTIVES["all_reduce"](self._comm, self._number, 1, 1000, True)
+            work = self._small(1)
             try:
                 info = work.call()
                 break
@@ -233,6 +235,10 @@ class Member:
     def do_transports(self) -> None:
         """How its bytes get to the others."""
         self._line.send(kind="transports", names=sorted(self._comm.transports.values()))
+
+    def _small(self, step: int) -> Work:
+        """A small all_reduce in place."""
+        return COLLECTIVES["all_reduce"](Turn(self._comm, self._number, step), 1000, True)
 
     def _failed(self, failure: pccl.PCCLError) -> None:
         self._line.send(kind="error", error=type(failure).__name__, text=str(failure))

@@ -15,9 +15,9 @@ from typing import Any
 
 from pccl.fleet import Child
 from pccl.stress.relay import Link, Relay
+from pccl.stress.workload import FORMS, FROM_ROOT
 from tests.process.harness import PATIENCE, Run
 from tests.process.member import serving
-from tests.process.workload import FORMS, FROM_ROOT
 
 SMALL = 1000
 LARGE = 1 << 19

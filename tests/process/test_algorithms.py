@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pccl import Algorithm
+from pccl.stress.workload import FORMS, FORMS_OF_ALL_LINKS, FROM_ROOT
 from tests.process.faults import long
 from tests.process.team import LARGE, SMALL, Team
-from tests.process.workload import FORMS, FORMS_OF_ALL_LINKS, FROM_ROOT
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pccl.stress.workload import FORMS
 from tests.process.faults import FAULTS
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
-from tests.process.workload import FORMS
 
 pytestmark = pytest.mark.process
 

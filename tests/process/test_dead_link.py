@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pccl.stress.relay import Directions
+from pccl.stress.workload import FORMS, FROM_ROOT
 from tests.process.faults import long, mend, sever, silence
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
-from tests.process.workload import FORMS, FROM_ROOT
 
 pytestmark = pytest.mark.process
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pccl.stress.workload import FORMS
 from tests.process.faults import OPTIONS, long
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, SMALL, Member, Team
-from tests.process.workload import FORMS
 
 pytestmark = pytest.mark.process
 

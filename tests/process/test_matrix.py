@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pccl.stress.workload import FORMS, FORMS_OF_ALL_LINKS
 from tests.process.faults import FAULTS, OPTIONS, Case
 from tests.process.team import LARGE, SMALL, Team
-from tests.process.workload import FORMS, FORMS_OF_ALL_LINKS
 
 pytestmark = [pytest.mark.process]
 

@@ -47,7 +47,7 @@ def test_every_checker_finds_its_saboteur(tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stdout
     found = {(it["checker"], it["peer"]): it["text"] for it in reversed(json.loads(results.read_text())["violations"])}
     for checker, peer, text in (
-        ("exactness", 0, r"step \d+: tensor 0 is not the sum of what \[.*\] gave"),
+        ("exactness", 0, r"step \d+: tensor 0 \(all_reduce\): not the sum of what \[.*\] gave"),
         ("parity", 2, r"the state of revision \d+ is not that of step"),
         ("innocence", 3, "an operation failed without a cause: rank 7 was lost, says the saboteur"),
         ("spin", 4, r"idle for .* s, it used .* s of processor time"),

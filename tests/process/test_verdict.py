@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pccl.stress.workload import FORMS
 from tests.process.faults import FAULTS, OPTIONS
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, SMALL, Team
-from tests.process.workload import FORMS
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,8 @@ COUNT = 5000
 
 def tensor(members: list[int], step: int, index: int = 0) -> dict[str, Any]:
     total = values.total(members, step, index, COUNT)
-    return {"members": members, "world": len(members), "epoch": 1, "total": float(total), "count": COUNT}
+    told = {"collective": "all_reduce", "members": members, "source": None, "world": len(members), "epoch": 1}
+    return {**told, "total": float(total), "count": COUNT}
 
 
 def step(members: list[int], number: int = 1, **changes: Any) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def test_a_good_run_has_no_violation(all_of_them: Checkers) -> None:
         ({"members": [0, 1, 9]}, "has peers that were never started"),
         ({"world": 2}, "took part, but the world size is 2"),
         ({"total": 1.0}, "the elements add up to 1, not"),
+        ({"source": [9]}, "has peers that were never started"),
     ],
 )
 def test_results_are_recomputed(all_of_them: Checkers, changes: dict[str, Any], text: str) -> None:
@@ -73,7 +75,26 @@ def test_what_the_worker_found_wrong_is_passed_on(all_of_them: Checkers) -> None
 def test_different_verdicts_for_one_step_show(all_of_them: Checkers) -> None:
     all_of_them.observe(1.0, 0, step([0, 1, 2], 5))
     all_of_them.observe(1.1, 1, step([0, 1], 5))
-    assert "agreement: step 5, tensor 0: done with [0, 1] in epoch 1, by peer 0 with [0, 1, 2]" in found(all_of_them)[0]
+    assert found(all_of_them)[0] == "agreement: step 5, tensor 0: members [0, 1], for peer 0 [0, 1, 2]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"epoch": 2}, "epoch 2, for peer 0 1"),
+        ({"source": [2]}, "source [2], for peer 0 [1]"),
+        ({"collective": "scatter"}, "collective scatter, for peer 0 broadcast"),
+    ],
+)
+def test_what_does_not_tell_its_members_is_compared_all_the_same(
+    all_of_them: Checkers, changes: dict[str, Any], text: str
+) -> None:
+    told = {"collective": "broadcast", "members": None, "source": [1], "world": 3, "epoch": 1}
+    all_of_them.observe(1.0, 0, step([0, 1, 2], tensors=[told]))
+    all_of_them.observe(1.0, 1, step([0, 1, 2], tensors=[{**told, "source": None}]))
+    assert found(all_of_them) == [], "who gets nothing cannot tell"
+    all_of_them.observe(1.0, 2, step([0, 1, 2], tensors=[{**told, **changes}]))
+    assert found(all_of_them) == [f"agreement: step 1, tensor 0: {text}"]
 
 
 def test_states_that_differ_show(all_of_them: Checkers) -> None:

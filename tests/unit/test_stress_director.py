@@ -48,8 +48,10 @@ class Paper:
         if len(members) < 2 or self.paused:
             return
         self.step += 1
-        tensors = [{"members": members, "world": len(members), "epoch": 1, "count": 600}]
-        tensors[0]["total"] = float(values.total(members, self.step, 0, 600))
+        told = {"collective": "all_reduce", "members": members, "source": None, "world": len(members), "epoch": 1}
+        total = float(values.total(members, self.step, 0, 600))
+        tensors = [{**told, "total": total, "count": 600}]
+        tensors.append({**told, "collective": "scatter", "members": None, "source": members[:1]})
         for number in members:
             message = {"kind": "step", "step": self.step, "faults": [], "tensors": tensors, "cpu_ns": 0}
             self._report(number, {**message, "begin_ns": 0, "end_ns": 1})

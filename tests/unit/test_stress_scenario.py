@@ -27,6 +27,7 @@ link_rate = "100 mbit"
 tensors = ["8 KiB", "1 MiB"]
 state = "64 KiB"
 in_flight = 2
+collectives = ["reduce", "scan", "reduce"]
 
 [faults.kill]
 weight = 2
@@ -41,6 +42,7 @@ def test_a_file_becomes_plain_values() -> None:
     assert (read.name, read.title, read.minutes, read.peers) == ("mine", "mine", 0.5, 3)
     assert (read.gap_s, read.link_rate) == ((0.0, 2.5), 100_000_000)
     assert (read.work.tensors, read.work.state, read.work.in_flight) == ((8192, 1 << 20), 65536, 2)
+    assert read.work.collectives == ("reduce", "scan")
     assert read.work.steps_per_sync == Scenario("", "").work.steps_per_sync
     assert read.faults == (Source("kill", 2.0), Source("stop", 1.0, (1.0, 2.0)))
 
@@ -54,10 +56,12 @@ def test_a_file_becomes_plain_values() -> None:
         (("gap_s = [0, 2.5]", "gap_s = 3"), 5, "gap_s", "is two numbers of seconds"),
         (("100 mbit", "fast"), 6, "link_rate", 'is a rate like "100 mbit"'),
         (('"1 MiB"', '"1 B"'), 9, "work.tensors", "is a size of at least"),
-        (("in_flight", "inflight"), 11, "work.inflight", "is not known; there are tensors, state, in_flight"),
-        (("[faults.kill]", "[faults.murder]"), 13, "faults.murder", "is no kind of fault; there are kill, leave"),
-        (("weight = 2", "weight = 0"), 14, "faults.kill.weight", "is a number from 0.001 to 1000, not 0"),
-        (("hold_s = [1, 2]", "hold = 1"), 17, "faults.stop.hold", "is not known; there are weight, hold_s"),
+        (("in_flight", "inflight"), 11, "work.inflight", "is not known; there are tensors, collectives, state"),
+        (('"scan", "reduce"', '"all_in"'), 12, "work.collectives", "is one of all_reduce, reduce"),
+        (('["reduce", "scan", "reduce"]', "[]"), 12, "work.collectives", "is a list of collectives"),
+        (("[faults.kill]", "[faults.murder]"), 14, "faults.murder", "is no kind of fault; there are kill, leave"),
+        (("weight = 2", "weight = 0"), 15, "faults.kill.weight", "is a number from 0.001 to 1000, not 0"),
+        (("hold_s = [1, 2]", "hold = 1"), 18, "faults.stop.hold", "is not known; there are weight, hold_s"),
         (('title = "mine"', ""), None, "title", "is missing"),
         (("peers = 3", "peers = = 3"), 4, "", "line 4"),
     ],
