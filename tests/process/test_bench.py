@@ -127,10 +127,12 @@ def test_integers_of_one_byte_are_exact() -> None:
     assert all(row["exact"] for row in measured("all_reduce", "--dtype", "int8", "--sizes", "1,64K"))
 
 
-def test_the_limit_of_plain_sockets_stands_beside() -> None:
-    rows = measured("all_reduce", "--sizes", "4,1M", "--vs", "socket")
-    assert [row["contender"] for row in rows] == ["pccl", "socket"] * 2
+def test_the_limit_of_plain_sockets_stands_beside_and_each_has_its_line() -> None:
+    *rows, ours, theirs = measured("all_reduce", "--sizes", "4,64K,1M", "--vs", "socket", "--fit")
+    assert [row["contender"] for row in rows] == ["pccl", "socket"] * 3
     assert all(row["speedup"] > 0 for row in rows[1::2])
+    assert (ours["fit"], theirs["fit"]) == ("pccl", "socket")
+    assert all(set(fit["times"]) == {"4", "65536", str(1 << 20)} for fit in (ours, theirs))
 
 
 def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
@@ -140,6 +142,7 @@ def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
         ("--sizes", "8..4"): "not a range",
         ("--vs", "socket", "--inflight", "2"): "--vs socket cannot do --inflight 2",
         ("--plot", "/nowhere/chart.png"): "--plot: ",
+        ("--fit", "--sizes", "4,1K"): "--fit needs 3 sizes or more",
     }
     if importlib.util.find_spec("mpi4py") is None:
         cases[("--vs", "mpi")] = "--vs mpi needs mpi4py: pip install mpi4py"
