@@ -26,14 +26,21 @@ class Crew:
     """All peers by serial number, which are never used again. A context manager."""
 
     def __init__(
-        self, size_bytes: int, journal: Path | None = None, relay: Relay | None = None, delay_ms: float = 0.0
+        self,
+        size_bytes: int,
+        journal: Path | None = None,
+        relay: Relay | None = None,
+        connections: int = 0,
+        **faults: Any,
     ) -> None:
-        """With a relay, all that the peers say to each other goes through it, delayed in each direction."""
+        """With a relay, all that the peers say to each other goes through it and meets its `faults` (`relay_faults`).
+        `connections` of each link, 0 lets pccl choose."""
         self.master = Master(journal=journal)
         self._fleet = Fleet()
         self._size_bytes = size_bytes
         self._relay = relay
-        self._delay_ms = delay_ms
+        self._connections = connections
+        self._faults = faults
         self._next_serial = 0
         self.peers: dict[int, Child] = {}
 
@@ -65,9 +72,10 @@ class Crew:
         for serial in serials:
             program = str(Path(__file__).with_name("reducer.py"))
             arguments = [program, self.master.address, str(serial), str(self._size_bytes)]
+            arguments += ["--connections", str(self._connections)]
             if self._relay is not None:
                 link = self._relay.before_peer()
-                link.set(delay_ms=self._delay_ms)
+                link.set(**self._faults)
                 arguments += ["--advertise", link.address]
             self.peers[serial] = self._fleet.start(f"peer {serial}", arguments, ONE_THREAD)
         return serials

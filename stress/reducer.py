@@ -157,10 +157,13 @@ def main() -> int:
     parser.add_argument("serial", type=int)
     parser.add_argument("bytes", type=int)
     parser.add_argument("--advertise", help="HOST:PORT of a relay before this peer")
+    parser.add_argument("--connections", type=int, default=0, help="of each link; 0 lets pccl choose")
     options = parser.parse_args()
     line = Line.to_supervisor()
     shm: Literal["auto", "off"] = "auto" if options.advertise is None else "off"
-    with pccl.Communicator(options.master, advertise=options.advertise, shm=shm) as comm:
+    with pccl.Communicator(
+        options.master, p2p_connection_pool_size=options.connections, advertise=options.advertise, shm=shm
+    ) as comm:
         reducer = Reducer(line, comm, options.serial, options.bytes)
         line.send(ready=True)
         reducer.serve()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,9 @@ class Task:
     salt: int = 0
 
     @property
-    def options(self) -> dict[str, object]:
+    def options(self) -> dict[str, Any]:
         """What the call takes beside its arrays."""
-        named: dict[str, object] = {}
+        named: dict[str, Any] = {}
         if self.algorithm != Algorithm.AUTO:
             named["algorithm"] = self.algorithm
         if self.deterministic:

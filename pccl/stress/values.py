@@ -34,6 +34,12 @@ DTYPES = ("float32", "int64", "float64", "int32", "uint64", "uint32")
 Array = NDArray[Any]
 
 
+def tensor(index: int, size_bytes: int) -> Array:
+    """Memory for tensor `index`: the dtypes take turns."""
+    dtype = np.dtype(DTYPES[index % len(DTYPES)])
+    return np.zeros(max(SLOTS + 1, size_bytes // dtype.itemsize), dtype)
+
+
 def weight(number: int) -> int:
     """What a peer multiplies the pattern with."""
     return number % SLOTS % WEIGHTS + 1

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from pccl.stress import values
 from pccl.stress.values import SLOTS, Array
 
-COUNT = SLOTS + 2 * values.PERIOD + 5
+SIZE = 8 * (SLOTS + 2 * values.PERIOD + 5)
 NUMBERS = st.lists(st.integers(0, 10_000), min_size=1, max_size=6, unique_by=lambda number: number % SLOTS)
 
 
 def total(numbers: list[int], step: int, index: int) -> Array:
-    dtype = values.DTYPES[index % len(values.DTYPES)]
-    result, own = np.zeros(COUNT, dtype), np.zeros(COUNT, dtype)
+    result, own = values.tensor(index, SIZE), values.tensor(index, SIZE)
     for number in numbers:
         values.contribute(own, number, step, index)
         result += own
@@ -59,7 +58,7 @@ def test_damage_shows(index: int) -> None:
 
 
 def test_a_contribution_knows_whose_it_is() -> None:
-    own = np.zeros(COUNT, np.float32)
+    own = values.tensor(0, SIZE)
     values.contribute(own, 7, 2, 0)
     assert values.is_contribution(own, 7, 2, 0)
     assert not values.is_contribution(own, 8, 2, 0)
