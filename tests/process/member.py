@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import pccl
+from pccl import system
 from pccl.fleet import Line
 from pccl.stress import values
 from pccl.stress.workload import COLLECTIVES, Turn, Work
@@ -27,8 +28,12 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def serving(line: Line, address: str, number: str, options: str) -> None:
-    """Until it is told to stop, or its test is over. `options` is a dict of the Communicator's, as text."""
-    member = Member(line, address, int(number), eval(options, {}))
+    """Until it is told to stop, or its test is over. `options` is a dict of the Communicator's, as text, and perhaps
+    "host", a number that stands for the host it is on."""
+    chosen = eval(options, {})
+    if host := chosen.pop("host", None):
+        system.host_id = lambda: host
+    member = Member(line, address, int(number), chosen)
     while True:
         try:
             # In short waits: a signal that comes just before one begins is not seen by Python until the next.
@@ -221,7 +226,8 @@ class Member:
     # ------------------------------------------------------------ what it takes
 
     def do_footprint(self) -> None:
-        """Descriptors, threads, resident bytes, and the share of a core that it uses while it has nothing to do."""
+        """Descriptors, threads, resident bytes, shared segments, and the share of a core that it uses while it has
+        nothing to do."""
         gc.collect()
         begun, used = time.monotonic(), time.process_time()
         message = self._line.receive(timeout_s=IDLE_S)
@@ -229,8 +235,10 @@ class Member:
         cpu = (time.process_time() - used) / (time.monotonic() - begun)
         with open("/proc/self/statm") as statm:
             rss = int(statm.read().split()[1]) * PAGE_BYTES
+        with open("/proc/self/maps") as maps:
+            segments = sum("/memfd:pccl" in line for line in maps)
         fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        self._line.send(kind="footprint", fds=fds, threads=threads, rss=rss, cpu=cpu)
+        self._line.send(kind="footprint", fds=fds, threads=threads, rss=rss, segments=segments, cpu=cpu)
 
     def do_transports(self) -> None:
         """How its bytes get to the others."""

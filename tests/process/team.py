@@ -57,13 +57,22 @@ class Team:
     """A run of `peers` members, gathered when the `with` block begins. Leaving it kills all."""
 
     def __init__(
-        self, folder: Path, peers: int, *, journal: bool = False, master: Sequence[str] = (), **options: Any
+        self,
+        folder: Path,
+        peers: int,
+        *,
+        journal: bool = False,
+        master: Sequence[str] = (),
+        hosts: int = 0,
+        **options: Any,
     ) -> None:
-        """`master` are options of `pccl master`, `options` those of each Communicator."""
+        """`master` are options of `pccl master`, `options` those of each Communicator. Members take each other for
+        processes of so many hosts, in turn; 0: of the one that they are on."""
         self.run = Run(folder, journal=journal, options=master)
         self.data, self.control = Relay(), Relay()
         self.members: dict[int, Member] = {}
         self._peers = peers
+        self._hosts = hosts
         self._options = {"shm": "off", **options}
         self._steps = self._numbers = 0
         self._fds = 0
@@ -95,6 +104,8 @@ class Team:
         control, data = self.control.link(self.run.master.address), self.data.before_peer()
         self._numbers += 1
         options = {"advertise": data.address, **self._options}
+        if self._hosts > 0:
+            options["host"] = 1 + self._numbers % self._hosts
         child = self.run.peer(serving, str(self._numbers), repr(options), address=control.address)
         member = Member(self._numbers, child, data, control)
         self.run.expect(child, "up")
@@ -190,11 +201,10 @@ class Team:
             self._measured(self.all)
         raise AssertionError(f"{self.connections()} of {connections} connections stand")
 
-    @property
-    def shares_memory(self) -> bool:
-        """Do the bytes of all links take the way around the relays?"""
+    def transports(self) -> set[str]:
+        """What links go through; of those that share memory, bytes take the way around the relays."""
         self.tell(self.all, "transports")
-        return all(set(it["names"]) == {"shm"} for it in self.answers("transports", self.all))
+        return {name for it in self.answers("transports", self.all) for name in it["names"]}
 
     def links_of(self, member: Member) -> list[tuple[Link, str | None]]:
         """What the data of a member pass through: its own link, and its connections (by name) through the others'."""
@@ -220,6 +230,7 @@ class Team:
                 for then, it in zip(before, now, strict=True)
                 if it["fds"] > max(then["fds"], self._fds)
                 or it["threads"] > then["threads"]
+                or it["segments"] > then["segments"]
                 or it["rss"] > then["rss"] + rss_bytes
                 or it["cpu"] > IDLE_CPU
             ]

@@ -1,82 +1,109 @@
 # SPDX-License-Identifier: MIT
-"""A member is killed in each collective by each algorithm, over TCP and through shared memory.
+"""A member is killed in each collective by each algorithm, deterministic or not, with even parts and others, over TCP,
+through shared memory and where groups have both, committed one by one or later.
 
 `test_matrix` combines all faults with all phases; which algorithm runs is left to sizes there.
 """
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pccl import Algorithm
-from pccl.stress.workload import FORMS, FORMS_OF_ALL_LINKS, FROM_ROOT
-from tests.process.faults import long
-from tests.process.team import LARGE, SMALL, Team
+from pccl.stress.program import Task
+from pccl.stress.workload import ALGORITHMS, DETERMINISTIC, FORMS, FORMS_OF_ALL_LINKS, FROM_ROOT
+from tests.process.harness import named_segments
+from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
 pytestmark = pytest.mark.process
 
-ALGORITHMS = {
-    "all_reduce": ["RING", "HALVING", "STAR", "DOUBLING"],
-    "reduce_scatter": ["RING"],
-    "all_gather": ["RING", "BRUCK"],
-    "broadcast": ["CHAIN", "BINOMIAL", "STAR"],
-    "reduce": ["CHAIN", "BINOMIAL", "STAR"],
-    "gather": ["STAR", "LINE"],
-    "scatter": ["STAR", "LINE"],
-    "all_to_all": ["PAIRWISE", "BRUCK", "LINE"],
-    "scan": ["CHAIN", "DOUBLING", "LINE"],
-    "exscan": ["CHAIN", "DOUBLING", "LINE"],
+Options = dict[str, Any]
+Case = tuple[str, bool, Options]
+
+SETUPS: dict[str, dict[str, Any]] = {
+    "tcp": {},
+    "two hosts": {"shm": "auto", "hosts": 2},
+    "shm": {"shm": "auto"},
+    "deferred": {"commit": "deferred"},
 }
-"""All but those that only a group without some links uses."""
-
-CALLS = [(collective, algorithm) for collective, names in ALGORITHMS.items() for algorithm in names]
+TRANSPORTS = {"tcp": {"tcp"}, "two hosts": {"tcp", "shm"}, "shm": {"shm"}, "deferred": {"tcp"}}
 
 
-def lose(team: Team, collective: str, elements: int, in_place: bool, at_once: bool = False, **more: int) -> int:
-    """One of four is killed in the middle of what passes through the relays, or when all have been told to call. The
-    survivors agree on an exact result, and another one takes its place. Returns the algorithm that ran."""
+def options_of(collective: str) -> list[Options]:
+    """All that a call may ask for: algorithms, and those that have a fixed order also with that."""
+    forced = [Task(collective, 0, algorithm=one) for one in ALGORITHMS.get(collective, ())]
+    fixed = [Task(collective, 0, algorithm=one, deterministic=True) for one in DETERMINISTIC.get(collective, ())]
+    return [task.options for task in (Task(collective, 0), *forced, *fixed)]
+
+
+CASES = [
+    (collective, in_place, options)
+    for collective, in_place in [*FORMS, *FORMS_OF_ALL_LINKS]
+    for options in options_of(collective)
+]
+"""Every collective, in place and not, with everything that it may be asked for."""
+
+
+def once_each() -> list[Case]:
+    """One case for all that a collective may be asked for, in place or not by turns."""
+    kinds: dict[str, list[Case]] = {}
+    for case in CASES:
+        kinds.setdefault(f"{case[0]} {case[2]}", []).append(case)
+    return [forms[(turn + turn // len(SETUPS)) % len(forms)] for turn, forms in enumerate(kinds.values())]
+
+
+def strike(team: Team, collective: str, elements: int, in_place: bool, options: Options) -> None:
+    """One of four is killed in the middle of what passes through the relays; if nothing does, once all have been told
+    to call. The survivors agree on an exact result, and another one takes its place."""
     everyone, victim = sorted(team.members), team.all[2]
     survivors = team.others(victim)
-    team.data.at(max(1, team.traffic(collective, elements, in_place, **more) // 2), victim.child.kill)
-    team.begin(collective, elements, in_place, **more)
-    if at_once:
+    half = team.traffic(collective, elements, in_place, **options) // 2
+    if half > 0:
+        team.data.at(half, victim.child.kill)
+    team.begin(collective, elements, in_place, **options)
+    if half == 0:
         victim.child.kill()
     result = team.outcomes(survivors)
     victim.child.kill()  # with fewer acknowledgements than before, it comes after the operation
     team.gone(victim)
+    wish = options.get("algorithm", Algorithm.AUTO)
+    assert wish in (Algorithm.AUTO, result.algorithm), f"{collective} by {Algorithm(result.algorithm).name}"
     if collective not in FROM_ROOT:
         assert result.members in (everyone, sorted(team.members)), f"{collective} of {result.members}"
     team.settle()
     team.recruit()
-    return result.algorithm
+
+
+def play(folder: Path, setup: str, cases: list[Case], sizes: tuple[int, ...]) -> None:
+    """One case after the other; afterwards nothing of it is left, in no process and nowhere else."""
+    named = named_segments()
+    with Team(folder, 4, **SETUPS[setup]) as team:
+        team.works()
+        assert team.transports() == TRANSPORTS[setup]
+        before = team.footprint(team.all)
+        for (collective, in_place, options), elements in zip(cases, itertools.cycle(sizes), strict=False):
+            strike(team, collective, elements, in_place, options)
+        team.works()
+        team.back_to(before, team.all, 4 * RSS_BYTES)  # with what an engine keeps for large operations to come
+    assert named_segments() <= named
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("elements", "in_place"), [(SMALL, True), *long((SMALL, False), (LARGE, False), (LARGE, True))]
-)
-def test_a_death_in_each_algorithm(tmp_path: Path, elements: int, in_place: bool) -> None:
-    with Team(tmp_path, 4) as team:
-        team.works()
-        for collective, algorithm in CALLS:
-            if (collective, in_place) in FORMS:
-                wish = Algorithm[algorithm]
-                assert lose(team, collective, elements, in_place, algorithm=wish) == wish, collective
-        for collective, placed in FORMS_OF_ALL_LINKS:
-            if placed == in_place:
-                lose(team, collective, elements, in_place)
-        team.works()
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_death_in_each_algorithm(tmp_path: Path, setup: str) -> None:
+    """Each collective by each algorithm once, taking turns."""
+    cases = once_each()[list(SETUPS).index(setup) :: len(SETUPS)]
+    assert len(cases) > 10
+    play(tmp_path, setup, cases, (SMALL, LARGE))
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("all_forms", [False, *long(True)])
-def test_a_death_in_each_collective_through_shared_memory(tmp_path: Path, all_forms: bool) -> None:
-    with Team(tmp_path, 4, shm="auto") as team:
-        team.works()
-        assert team.shares_memory
-        for turn, (collective, in_place) in enumerate([*FORMS, *FORMS_OF_ALL_LINKS]):
-            if all_forms or turn % 2 == 0:
-                lose(team, collective, LARGE, in_place, at_once=True)
-        team.works()
+@pytest.mark.matrix
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("elements", [SMALL, LARGE])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_death_in_each_algorithm_each_way(tmp_path: Path, setup: str, elements: int) -> None:
+    play(tmp_path, setup, CASES, (elements,))

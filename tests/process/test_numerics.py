@@ -7,6 +7,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,61 @@ def test_small_addends_are_rounded_once_a_hop_and_alike_everywhere(algorithm: pc
     assert len(bits) == 1
     error = (results[0].float() - 263).abs().max().item()
     assert error <= (size - 1) * half_unit
+
+
+PATTERNS = 1 << 16
+ALGORITHMS = (pccl.Algorithm.RING, pccl.Algorithm.DOUBLING, pccl.Algorithm.HALVING, pccl.Algorithm.STAR)
+
+
+def in_half_precision(op: pccl.ReduceOp | pccl.PremulSum, mine: Any, other: Any) -> Any:
+    """What one rounding per step of the definition gives, with torch's own arithmetic. Minimum and maximum know that
+    -0 is less than +0."""
+    import torch
+
+    if op == pccl.ReduceOp.AVG:
+        return ((mine.float() + other.float()).to(mine.dtype).float() / 2).to(mine.dtype)
+    if isinstance(op, pccl.PremulSum):
+        scaled = [(it.float() * op.factor).to(mine.dtype).float() for it in (mine, other)]
+        return (scaled[0] + scaled[1]).to(mine.dtype)
+    if op == pccl.ReduceOp.SUM:
+        return mine + other
+    if op == pccl.ReduceOp.PROD:
+        return mine * other
+    choose = torch.minimum if op == pccl.ReduceOp.MIN else torch.maximum
+    zeros = (mine == 0) & (other == 0)
+    signs = [torch.signbit(it) for it in (mine, other)]
+    negative = signs[0] | signs[1] if op == pccl.ReduceOp.MIN else signs[0] & signs[1]
+    zero = torch.where(negative, torch.tensor(-0.0), torch.tensor(0.0)).to(mine.dtype)
+    return torch.where(zeros, zero, choose(mine, other))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("op", ["SUM", "AVG", "PROD", "MIN", "MAX", "PREMUL_SUM"])
+def test_all_patterns_of_16_bits_are_reduced_as_torch_does(dtype: str, op: str) -> None:
+    """B1: each number there is, subnormal, infinite and none included, against another one; every bit is right, and
+    what is no number stays none."""
+    import torch
+
+    kind = pccl.PremulSum(0.3) if op == "PREMUL_SUM" else pccl.ReduceOp[op]
+    numbers = torch.arange(PATTERNS, dtype=torch.int32).to(torch.int16).view(getattr(torch, dtype))
+    order = torch.randperm(PATTERNS, generator=torch.Generator().manual_seed(16))
+    inputs = [numbers, numbers[order]]
+    wanted = in_half_precision(kind, *inputs)
+
+    def reduce(comm: pccl.Communicator) -> list[torch.Tensor]:
+        found = []
+        for algorithm in ALGORITHMS:
+            x = inputs[comm.rank].clone()
+            comm.all_reduce(x, op=kind, algorithm=algorithm)
+            found.append(x)
+        return found
+
+    with Local(2) as local:
+        for result in itertools.chain(*local.all(reduce)):
+            nothing = wanted.isnan()
+            assert torch.equal(result.isnan(), nothing)
+            assert torch.equal(result.view(torch.int16)[~nothing], wanted.view(torch.int16)[~nothing])
+    assert 0 < int(nothing.sum()) < PATTERNS // 4
 
 
 COUNTS = (1, 2, 3, 7, 64, 1000, 4096)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
-from tests.process.harness import Run, join
+from tests.process.harness import Run, join, named_segments
 
 pytestmark = pytest.mark.process
 
@@ -22,11 +21,6 @@ ENOUGH_KILLS = 3
 def mappings() -> int:
     """Shared segments that this process has mapped."""
     return Path("/proc/self/maps").read_text().count("/memfd:pccl")
-
-
-def named_segments() -> set[str]:
-    """What lies in the folder of named shared memory, of whomever."""
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
 
 
 def reducing(line: Line, address: str) -> None:
