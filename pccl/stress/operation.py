@@ -52,15 +52,8 @@ class Operation:
 
     def start(self) -> Operation:
         """Returns at once. Raises what the collective does."""
-        while True:
-            work = self.prepare()
-            try:
-                self._handle = work.start()
-            except pccl.InvalidArgument:
-                if not work.bound or self._comm.epoch == work.turn.epoch:
-                    raise
-                continue  # the group changed meanwhile, and ours are arrays for another one
-            return self
+        self._handle = self.prepare().start()
+        return self
 
     def wait(self) -> pccl.ReduceInfo:
         """Blocks until it has ended. Raises PeerLost if it is to be started again, and what else the collective

@@ -132,9 +132,9 @@ class Turn:
 
 @dataclass(frozen=True)
 class Work:
-    """One call, for the group of its `turn`; where `bound`, for no other one: its ranks and parts mean something else
-    there. `members` takes what the call returned and gives the numbers of those in the result (None where it does not
-    tell of all); raises Wrong. `intact`: the input is what it was."""
+    """One call, for the group of its `turn`; where `bound`, for no other one, where its ranks and parts would mean
+    something else. `members` takes what the call returned and gives the numbers of those in the result (None where it
+    does not tell of all); raises Wrong. `intact`: the input is what it was."""
 
     turn: Turn
     name: str
@@ -146,13 +146,17 @@ class Work:
 
     def call(self) -> ReduceInfo:
         """Blocks until it is done. Raises what the collective does."""
-        info: ReduceInfo = getattr(self.turn.comm, self.name)(*self.arguments, **self.options)
+        info: ReduceInfo = self._do(self.name)
         return info
 
     def start(self) -> Handle:
         """As `call`, but returns at once."""
-        handle: Handle = getattr(self.turn.comm, f"{self.name}_async")(*self.arguments, **self.options)
+        handle: Handle = self._do(f"{self.name}_async")
         return handle
+
+    def _do(self, name: str) -> Any:
+        epoch = {"epoch": self.turn.epoch} if self.bound else {}
+        return getattr(self.turn.comm, name)(*self.arguments, **epoch, **self.options)
 
 
 def split(whole: Array, counts: Sequence[int]) -> list[Array]:
@@ -350,8 +354,7 @@ def broadcast(turn: Turn, elements: int, in_place: bool, **more: Any) -> Work:
     def intact() -> bool:
         return turn.rank != root or turn.holds(x, elements)
 
-    options = {"epoch": turn.epoch, **more}
-    return Work(turn, "broadcast", (x, root), options, lambda info: [turn.sole(x)], intact)
+    return Work(turn, "broadcast", (x, root), more, lambda info: [turn.sole(x)], intact)
 
 
 def barrier(turn: Turn, elements: int, in_place: bool, **more: Any) -> Work:

@@ -108,10 +108,7 @@ class Member:
         then made anew. Reports `outcome`: why the attempts before were lost, and the result."""
         lost: list[str] = []
         while True:
-            turn = Turn(self._comm, self._number, step)
-            work, settling = COLLECTIVES[collective](turn, elements, in_place, **more), False
-            if self._comm.epoch != turn.epoch:
-                continue  # made for a group that is no more
+            work, settling = COLLECTIVES[collective](self._turn(step), elements, in_place, **more), False
             try:
                 info = work.call()
                 if settling := self._options.get("commit") == "deferred":
@@ -119,8 +116,6 @@ class Member:
             except pccl.PeerLost as loss:
                 assert settling or work.intact(), "the input did not survive"
                 lost.append(str(loss))
-            except pccl.InvalidArgument:
-                assert self._comm.epoch != turn.epoch  # its arrays were made for a group that is no more
             except pccl.PCCLError as failure:
                 assert work.intact(), "the input did not survive"
                 self._failed(failure)
@@ -246,7 +241,10 @@ class Member:
 
     def _small(self, step: int) -> Work:
         """A small all_reduce in place."""
-        return COLLECTIVES["all_reduce"](Turn(self._comm, self._number, step), 1000, True)
+        return COLLECTIVES["all_reduce"](self._turn(step), 1000, True)
+
+    def _turn(self, step: int) -> Turn:
+        return Turn(self._comm, self._number, step)
 
     def _failed(self, failure: pccl.PCCLError) -> None:
         self._line.send(kind="error", error=type(failure).__name__, text=str(failure))

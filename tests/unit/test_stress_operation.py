@@ -37,7 +37,8 @@ class Group:
             if self.is_late:
                 self.is_late = False
                 self.shrink()
-                raise InvalidArgument("recv has parts for 3")
+            if options.get("epoch", self.epoch) != self.epoch:
+                raise PeerLost("the group changed")
             return Pending(self)
 
         def call(*arguments: Any, **options: Any) -> ReduceInfo:
@@ -119,9 +120,12 @@ def test_a_call_for_a_group_that_is_no_more_is_made_again() -> None:
     group = Group(good)
     group.is_late = True
     operation, told = made(group, "all_gather")
+    with pytest.raises(PeerLost):
+        operation.start()
     operation.start().wait()
     assert [len(recv) for _, (_, recv), _ in group.calls] == [6 * (SLOTS + 1)] * 2
     assert [len(send) for _, (send, _), _ in group.calls] == [2 * (SLOTS + 1), 3 * (SLOTS + 1)]
+    assert [options["epoch"] for *_, options in group.calls] == [7, 8]
     assert told == []
 
 
