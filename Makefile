@@ -5,6 +5,7 @@
 #   make test     C tests, then Python tests
 #   make sim      the simulator: SEED=n replays one run, SEEDS=n tries so many
 #   make matrix   every fault in every phase of every collective, with real processes; two hours
+#   make heavy    counts above 2**31: 11 GB of memory, on a machine that does nothing else
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
 #   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of three targets, and about as long
@@ -25,7 +26,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
-.PHONY: build test sim matrix check stress fuzz test-asan test-tsan demo bench
+.PHONY: build test sim matrix heavy check stress fuzz test-asan test-tsan demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -41,6 +42,9 @@ sim: $(VENV)/installed-test
 
 matrix: $(VENV)/installed-test
 	$(RUN)/python -m pytest -m matrix
+
+heavy: $(VENV)/installed-test
+	$(RUN)/python -m pytest -m heavy
 
 check: $(VENV)/installed-test $(VENV)/installed-dev
 	$(RUN)/ruff check .
@@ -60,6 +64,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/leaks.py
 	$(RUN)/python stress/bounds.py
 	$(RUN)/python stress/idle.py
+	$(RUN)/python stress/streams.py
 
 fuzz: $(VENV)/installed-test
 	CC=$(CLANG) $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \

@@ -254,7 +254,7 @@ _TOP: dict[str, Callable[[Any], Any]] = {
     "gap_s": _span,
     "double": _number(0, 1),
     "margin_s": _number(1, 600),
-    "heartbeat_s": _number(0.2, 600),
+    "heartbeat_s": _number(0.2, 60),
     "link_rate": rate,
     "slow_rate": rate,
 }
