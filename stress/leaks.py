@@ -11,26 +11,24 @@ Four parts, each in processes of its own, measured after a warm-up and at the en
 
 The exit status is 0 only if descriptors stay within 3, threads are equal and resident memory grows by less than a MiB.
 
-Memory is what the kernel says (resident pages), after glibc has given back what it holds free: how much that is varies
-by several MiB, up and down, with the timing of threads, so that it would feign a leak as well as hide one. What the
-allocator holds in use is shown beside it.
+Memory is what the kernel says, after glibc has given back what it holds free (`pccl/stress/usage.py` says why). What
+the allocator holds in use is shown beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import os
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import pccl
 from pccl.fleet import Child, Fleet, Line, Master, gather
+from pccl.stress.usage import release, usage
 
 WARM_UP = 200
 ELEMENTS = 100_000
@@ -56,32 +54,15 @@ class _MallInfo(ctypes.Structure):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What a process holds."""
-
-    fds: int
-    threads: int
-    rss_bytes: int
-    malloc_bytes: int
-
-
-def usage(threads: int | None = None) -> Usage:
-    """Of this process, now; a joined thread takes the kernel a moment to forget, so it waits for that many."""
+def held(threads: int | None = None) -> dict[str, int]:
+    """By this process, now: `Usage`, and the allocator's word. A joined thread takes the kernel a moment to forget, so
+    it waits for that many."""
     deadline = time.monotonic() + SETTLE_LIMIT_S
-    gc.collect()
-    while threads is not None and len(os.listdir("/proc/self/task")) > threads and time.monotonic() < deadline:
+    release()
+    while threads is not None and usage().threads > threads and time.monotonic() < deadline:
         pass
-    _trim()
-    with open("/proc/self/statm") as statm:
-        rss_bytes = int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return Usage(len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), rss_bytes, _malloc_bytes())
-
-
-def _trim() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
+    release()
+    return {**vars(usage()), "malloc_bytes": _malloc_bytes()}
 
 
 def _malloc_bytes() -> int:
@@ -100,7 +81,7 @@ class Meter:
     def __init__(self, line: Line, rounds: int) -> None:
         self._line = line
         self._last = WARM_UP + rounds
-        self._base: Usage | None = None
+        self._base: dict[str, int] | None = None
         self.round = 0
 
     @property
@@ -112,12 +93,12 @@ class Meter:
         """A round is done."""
         self.round += 1
         if self.round == WARM_UP:
-            self._base = usage()
+            self._base = held()
         if self.round == self._last:
             assert self._base is not None
-            now = usage(self._base.threads)
-            growth = {name: value - getattr(self._base, name) for name, value in vars(now).items()}
-            self._line.send(growth=growth, rss_bytes=now.rss_bytes)
+            now = held(self._base["threads"])
+            growth = {name: value - self._base[name] for name, value in now.items()}
+            self._line.send(growth=growth, rss_bytes=now["rss_bytes"])
         elif self.round % 50 == 0:
             self._line.send(round=self.round)
 

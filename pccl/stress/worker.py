@@ -14,9 +14,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
-import os
 import queue
-import resource
 import sys
 import threading
 import time
@@ -33,10 +31,10 @@ from pccl.fleet import Line, Message
 from pccl.retry import Started
 from pccl.stress import program, values
 from pccl.stress.operation import Operation
+from pccl.stress.usage import usage
 from pccl.stress.workload import Memory
 
 COMPANY_S = 0.05
-PAGE_BYTES = resource.getpagesize()
 
 
 @dataclass(frozen=True)
@@ -286,15 +284,7 @@ class Worker:
     @staticmethod
     def _sample(comm: pccl.Communicator) -> dict[str, int]:
         """What must not grow."""
-        with open("/proc/self/statm") as statm:
-            resident = int(statm.read().split()[1])
-        return {
-            "epoch": comm.epoch,
-            "links": len(comm.transports),
-            "fds": len(os.listdir("/proc/self/fd")),
-            "threads": len(os.listdir("/proc/self/task")),
-            "rss_bytes": resident * PAGE_BYTES,
-        }
+        return {"epoch": comm.epoch, "links": len(comm.transports), **vars(usage())}
 
 
 def main() -> int:

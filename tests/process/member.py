@@ -7,7 +7,6 @@ with this process's traceback. See `Team` for the other side.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import time
@@ -19,12 +18,12 @@ import pccl
 from pccl import system
 from pccl.fleet import Line
 from pccl.stress import values
+from pccl.stress.usage import release, usage
 from pccl.stress.workload import COLLECTIVES, Turn, Work
 from tests.process.harness import gather
 
 IDLE_S = 0.25
 SIGNAL_S = 0.2
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def serving(line: Line, address: str, number: str, options: str) -> None:
@@ -223,17 +222,14 @@ class Member:
     def do_footprint(self) -> None:
         """Descriptors, threads, resident bytes, shared segments, and the share of a core that it uses while it has
         nothing to do."""
-        gc.collect()
+        release()
         begun, used = time.monotonic(), time.process_time()
         message = self._line.receive(timeout_s=IDLE_S)
         assert message is None, message
         cpu = (time.process_time() - used) / (time.monotonic() - begun)
-        with open("/proc/self/statm") as statm:
-            rss = int(statm.read().split()[1]) * PAGE_BYTES
         with open("/proc/self/maps") as maps:
             segments = sum("/memfd:pccl" in line for line in maps)
-        fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        self._line.send(kind="footprint", fds=fds, threads=threads, rss=rss, segments=segments, cpu=cpu)
+        self._line.send(kind="footprint", segments=segments, cpu=cpu, **vars(usage()))
 
     def do_transports(self) -> None:
         """How its bytes get to the others."""

@@ -231,7 +231,7 @@ class Team:
                 if it["fds"] > max(then["fds"], self._fds)
                 or it["threads"] > then["threads"]
                 or it["segments"] > then["segments"]
-                or it["rss"] > then["rss"] + rss_bytes
+                or it["rss_bytes"] > then["rss_bytes"] + rss_bytes
                 or it["cpu"] > IDLE_CPU
             ]
             if not worse:

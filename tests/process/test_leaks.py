@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import pccl
 from pccl.fleet import Line
+from pccl.stress.usage import release, usage
 from tests.process.faults import long
 from tests.process.harness import PATIENCE, Run, join
 
@@ -26,7 +26,8 @@ Counts = tuple[int, int]
 
 def counts() -> Counts:
     """Descriptors and threads of this process, those of libraries included."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    now = usage()
+    return now.fds, now.threads
 
 
 def back_to(before: Counts) -> bool:
@@ -120,8 +121,8 @@ def varying(line: Line, address: str) -> None:
 
 def resident() -> int:
     """Bytes of this process in memory."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    release()
+    return usage().rss_bytes
 
 
 def test_operations_of_ever_different_sizes_do_not_add_up(tmp_path: Path) -> None:
