@@ -23,8 +23,7 @@ pytestmark = pytest.mark.process
 
 LIMIT_S = 60.0
 SETUP = """
-set -e
-mount --bind "$1/hosts" /etc/hosts
+mount --bind {hosts} /etc/hosts
 ip link set lo up
 ip link add bridge0 type bridge
 ip addr add 172.30.0.1/16 dev bridge0
@@ -32,7 +31,6 @@ ip link set bridge0 up
 ip link add wire0 type veth peer name wire1
 ip addr add 10.98.0.2/24 dev wire0
 ip link set wire0 up
-exec "$2" -c "from tests.process.test_interfaces import inside; inside()"
 """
 """The bridge is there first, and the own name leads to loopback."""
 
@@ -51,8 +49,10 @@ CHOICES = {
 }
 
 
-def inside() -> None:
-    """In the namespace. Prints what was chosen for each selection."""
+def inside(hosts: str) -> None:
+    """In the namespace, which it sets up. Asserts what is chosen for each selection."""
+    for command in SETUP.format(hosts=hosts).strip().splitlines():
+        subprocess.run(command.split(), check=True)
     records: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
@@ -84,9 +84,10 @@ def inside() -> None:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Path:
-    """A folder with a file of names, in which the own one leads to loopback, as on many systems."""
-    (tmp_path / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
-    return tmp_path
+    """A file of names, in which the own one leads to loopback, as on many systems."""
+    file = tmp_path / "hosts"
+    file.write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
+    return file
 
 
 def test_the_address_is_that_of_the_route_to_the_master_or_of_the_chosen_interface(hosts: Path) -> None:
@@ -94,7 +95,8 @@ def test_the_address_is_that_of_the_route_to_the_master_or_of_the_chosen_interfa
     namespace = ["unshare", "--map-root-user", "--net", "--mount"]
     if shutil.which("ip") is None or subprocess.run([*namespace, "true"], check=False, capture_output=True).returncode:
         pytest.skip("needs iproute2, and namespaces for users")
-    command = [*namespace, "sh", "-c", SETUP, "sh", str(hosts), sys.executable]
+    start = "import sys; from tests.process.test_interfaces import inside; inside(sys.argv[1])"
+    command = [*namespace, sys.executable, "-c", start, str(hosts)]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT_S, cwd=root)
     assert (done.returncode, done.stdout) == (0, "all is well\n"), done.stderr
