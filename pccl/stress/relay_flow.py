@@ -108,6 +108,7 @@ class Connection:
         self._loop = loop
         self._sockets = [dialler]
         self.task = loop.create_task(self._serve())
+        self.task.add_done_callback(self._close)  # also of a task that was cancelled before it began
 
     def end(self, *, reset: bool) -> None:
         """Nothing more is sent. The sockets are closed, with a TCP reset or without, as soon as nobody uses them."""
@@ -134,8 +135,10 @@ class Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for one in self._sockets:
-                one.close()
+
+    def _close(self, task: asyncio.Task[None]) -> None:
+        for one in self._sockets:
+            one.close()
 
     def _reset_on_close(self) -> None:
         for one in self._sockets:

@@ -226,6 +226,23 @@ def test_a_cut_is_an_end_and_a_reset_an_error(bench: Bench) -> None:
         assert end() == 0
 
 
+def test_a_connection_may_be_reset_before_it_is_served(bench: Bench) -> None:
+    """A trigger may come between its arrival and the next thing that the relay's thread does."""
+
+    def arrive_and_reset() -> socket.socket:
+        dialler = bench.dial()
+        listener = bench.link._port.listener
+        assert listener is not None
+        bench.link._accept(listener)
+        assert bench.link.reset() == 1
+        return dialler
+
+    dialler = bench.relay.run(arrive_and_reset)
+    with pytest.raises(ConnectionResetError):
+        dialler.recv(1)
+    until(lambda: bench.link.counts().open == 0)
+
+
 def test_only_the_oldest_connections_are_reset(bench: Bench) -> None:
     pairs = [bench.pair() for _ in range(4)]
     assert bench.link.reset(limit=1) == 1
