@@ -47,9 +47,7 @@ def test_a_damaged_control_plane_disturbs_no_operation(tmp_path: Path, direction
         for _ in range(8):
             team.tell(team.all, "stream", steps=20)
             team.answers("streamed", team.all)
-            team.tell(team.all, "vote")
-            team.answers("voting", team.all)
-            team.answers("voted", team.all)
+            team.vote()
         for member in team.all:
             member.control.set(corrupt_every=0)
         team.settle()

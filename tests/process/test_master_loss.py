@@ -44,9 +44,7 @@ def test_operations_go_on_while_the_master_is_cut_off(tmp_path: Path, restart: b
             team.run.master.start()
         hold_all(team.all, False)
         team.works()
-        team.tell(team.all, "vote")
-        team.answers("voting", team.all)
-        team.answers("voted", team.all)
+        team.vote()
         team.back_to(before, team.all)
         team.recruit()
         team.works()
@@ -145,7 +143,7 @@ def in_operation(share: float, tail_bytes: int, team: Team, absence: Absence) ->
         team.begin(collective, LARGE, in_place)
         outcome = team.outcomes()
         assert outcome.lost == 0, outcome.texts
-        team.settle()  # with fewer acknowledgements than before, it comes only now
+        team.works()  # with fewer acknowledgements than before, it comes only now
         absence.end()
         absence = Absence(team, absence.how)
 
