@@ -94,8 +94,10 @@ def python_environment(kind: str, tree: Path, reports: Path) -> dict[str, str]:
         "PCCL_TEST_PATIENCE": "10",
         "LD_PRELOAD": " ".join(_library(name) for name in LIBRARIES[kind]),
         "ASAN_OPTIONS": f"{common['ASAN_OPTIONS']}:detect_leaks=0",
-        # What only other people's uninstrumented code did to its memory is their business.
-        "TSAN_OPTIONS": f"{common['TSAN_OPTIONS']}:ignore_noninstrumented_modules=1:die_after_fork=0",
+        # What only other people's uninstrumented code did to its memory is their business. We have no thread-local
+        # memory, and of that of others it takes what lies before a page's first bytes for a length: it ends at times.
+        "TSAN_OPTIONS": f"{common['TSAN_OPTIONS']}:ignore_noninstrumented_modules=1:die_after_fork=0"
+        ":intercept_tls_get_addr=0",
     }
 
 
