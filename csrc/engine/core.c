@@ -13,8 +13,7 @@
 
 enum {
     PASSES_MAX = 16, /* of one progress; then the caller may look at the clock */
-    REFUSED_EVERY_MS = 10000,
-    CALM_MS = 10
+    REFUSED_EVERY_MS = 10000
 };
 
 /* ---------------------------------------------------------------- operations */
@@ -121,7 +120,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     heap_remove(&core->timers, &op->timer);
     core->open_calls--;
     core->open_fetches -= op->is_fetch;
-    if (op->started) core->open_at[PCCL_PRIORITY_MAX - op->call.priority]--;
+    if (op->started) pccl__urgency_end(&core->urgency, op->call.priority);
     core->ended_count++;
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
@@ -261,23 +260,11 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
     }
 }
 
-static int priority_of(const struct list *node) { return LIST_ENTRY(node, struct pccl__transfer, link)->priority; }
-
-/* What came for an urgent operation is worked on before the arithmetic of others. */
-static void by_urgency(struct list *transfers) {
-    struct list levels[PCCL__LEVELS], *node = transfers->next;
-    while (node != transfers && priority_of(node) == priority_of(transfers->next)) node = node->next;
-    if (node == transfers) return;
-    for (int level = 0; level < PCCL__LEVELS; level++) list_init(&levels[level]);
-    while ((node = list_pop_front(transfers))) list_push_back(&levels[PCCL_PRIORITY_MAX - priority_of(node)], node);
-    for (int level = 0; level < PCCL__LEVELS; level++) list_splice(transfers, &levels[level]);
-}
-
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel) {
     struct pccl__done done;
     pccl__done_init(&done);
     channel->ops->progress(channel, core->now_ns, &done);
-    by_urgency(&done.transfers);
+    pccl__urgency_sort(&done.transfers);
     struct list *node;
     while ((node = list_pop_front(&done.transfers)))
         transfer_done(core, channel, LIST_ENTRY(node, struct pccl__transfer, link));
@@ -453,14 +440,6 @@ static void tell_unshared(struct pccl__core *core) {
     core->unshared_told = pccl__events_add(&core->events, &event);
 }
 
-/* Urgent operations often come one after the other, so queues stay short for a while after the last. */
-static void tell_hurry(struct pccl__core *core) {
-    uint32_t levels = 0;
-    for (int level = 0; level < PCCL__LEVELS; level++) levels += core->open_at[level] > 0;
-    if (levels > 1) core->calm_ns = core->now_ns + CALM_MS * NS_PER_MS;
-    core->transport->hurry = core->now_ns < core->calm_ns;
-}
-
 static bool hurries(const struct pccl__core *core) {
     if (core->callers && atomic_load_explicit(core->callers, memory_order_relaxed) > 0) return true;
     return core->awaited && core->awaited->state == PCCL__ENDED;
@@ -468,7 +447,7 @@ static bool hurries(const struct pccl__core *core) {
 
 static void progress(struct pccl__core *core, uint64_t now_ns, int passes) {
     core->now_ns = now_ns;
-    tell_hurry(core);
+    core->transport->hurry = pccl__urgency_hurry(&core->urgency, now_ns);
     while (passes-- > 0 && run_once(core)) {
         check_links(core);
         if (hurries(core)) break;

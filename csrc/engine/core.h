@@ -13,12 +13,12 @@
 #define PCCL_ENGINE_CORE_H
 
 #include "base/heap.h"
-#include "channel/line.h"
 #include "engine/event.h"
 #include "engine/exec.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
 #include "engine/unseen.h"
+#include "engine/urgency.h"
 #include "engine/wait.h"
 
 enum {
@@ -55,6 +55,7 @@ struct pccl__core {
     struct pccl__tags tags;
     struct pccl__deferred deferred;
     struct pccl__unseen unseen;
+    struct pccl__urgency urgency;
     struct list open;    /* operations in DATA or FINISH, fetches too */
     struct list queued;  /* wait for the next epoch */
     struct list leaving; /* ended, still borrowed by channels */
@@ -73,11 +74,9 @@ struct pccl__core {
     uint64_t newest_epoch;
     uint32_t fetches; /* so far; tells their keys apart */
     uint32_t open_fetches;
-    uint32_t open_calls;            /* operations in open or queued */
-    uint32_t open_at[PCCL__LEVELS]; /* collectives in open, by urgency */
-    uint64_t calm_ns;               /* until when they count as of different urgency */
-    uint32_t ended_count;           /* rises whenever an operation ends; the engine watches it */
-    struct heap timers;             /* of operations that may have waited too long: pccl_operation.timer */
+    uint32_t open_calls;  /* operations in open or queued */
+    uint32_t ended_count; /* rises whenever an operation ends; the engine watches it */
+    struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */
     uint64_t stalls_checked_ns;
     uint64_t refused_told, next_refused_ns;
     bool unshared_told;

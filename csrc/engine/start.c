@@ -243,7 +243,7 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     op->state = PCCL__DATA;
     op->started = true;
     list_push_back(&core->open, &op->link);
-    core->open_at[PCCL_PRIORITY_MAX - op->call.priority]++;
+    pccl__urgency_begin(&core->urgency, op->call.priority);
     pccl__core_watch(op);
     op->settles = core->deferred.started;
     if (op->call.flags & PCCL_DEFERRED) {
