@@ -75,22 +75,8 @@ def bench(
         other = bench_sizes.parse(beside)[0] if beside else 0
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--sizes, --beside") from wrong
-    settings = bench_settings.Settings(
-        op,
-        peers,
-        wanted,
-        versus,
-        dtype,
-        in_place,
-        commit,
-        rounds,
-        connections,
-        transport,
-        algorithm,
-        inflight,
-        priority,
-        other,
-    )
+    ours = (commit, rounds, connections, transport, algorithm, inflight, priority, other)
+    settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
     problems = bench_settings.problems(settings) + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS))
     if fit and (op == "barrier" or len(set(wanted)) < bench_fit.SIZES_MIN):
         problems.append(f"--fit needs {bench_fit.SIZES_MIN} sizes or more")
