@@ -8,6 +8,7 @@ a millisecond does among large ones, and a size that stalls cannot bend it far.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from pccl.bench import sizes as bench_sizes
 from pccl.bench.report import Row
+from pccl.bench.settings import Settings
 
 FAR = 3.0
 RAGGED = 10.0
@@ -40,14 +42,26 @@ class Fit:
         return tuple(size for size, times in self.times.items() if not 1 / FAR <= times <= FAR)
 
 
+def problems(settings: Settings) -> list[str]:
+    """One line if there are too few sizes for a line."""
+    enough = settings.op != "barrier" and len(set(settings.sizes)) >= SIZES_MIN
+    return [] if enough else [f"--fit needs {SIZES_MIN} sizes or more"]
+
+
+def lines(rows: Sequence[Row], *, as_json: bool) -> list[str]:
+    """What is to be said of all contenders: a JSON object for each, or text."""
+    found = fits(rows)
+    return [json.dumps(as_object(fit)) for fit in found] if as_json else [it for fit in found for it in as_lines(fit)]
+
+
 def as_lines(fit: Fit) -> list[str]:
     """For people."""
     worst = max(fit.times, key=lambda size: max(fit.times[size], 1 / fit.times[size]))
     bytes_too = f" + size / {fit.bandwidth_gbs:.3f} GB/s" if math.isfinite(fit.bandwidth_gbs) else " at any size"
     farthest = f"{bench_sizes.show(worst)}, {fit.times[worst]:.2f}x"
-    lines = [f"{fit.contender}: {fit.latency_us:.1f} us{bytes_too}; farthest: {farthest}"]
-    lines += [f"{fit.contender}: FAR from that: {bench_sizes.show(size)}, {fit.times[size]:.2f}x" for size in fit.far]
-    return lines + [
+    told = [f"{fit.contender}: {fit.latency_us:.1f} us{bytes_too}; farthest: {farthest}"]
+    told += [f"{fit.contender}: FAR from that: {bench_sizes.show(size)}, {fit.times[size]:.2f}x" for size in fit.far]
+    return told + [
         f"{fit.contender}: RAGGED: {bench_sizes.show(size)}, p99 > {RAGGED:g}x median" for size in fit.ragged
     ]
 

@@ -32,14 +32,11 @@ def bench(
     op: Annotated[Op, typer.Argument(help="The collective.")],
     peers: Annotated[int, typer.Option(min=2, help="Processes per contender.")] = 2,
     sizes: Annotated[
-        str,
-        typer.Option(help="Bytes of the larger buffer: 4, 64K, 1M; lists with commas; ranges as 4..64M."),
+        str, typer.Option(help="Bytes of the larger buffer: 4, 64K, 1M; lists with commas; ranges as 4..64M.")
     ] = "4..64M",
     vs: Annotated[str, typer.Option(help="Also run, alternating: gloo, mpi, socket (commas).")] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object per contender and size.")] = False,
-    fit: Annotated[
-        bool, typer.Option("--fit", help="At the end: latency + size / bandwidth, and sizes that are 3x off.")
-    ] = False,
+    fit: Annotated[bool, typer.Option("--fit", help="At the end: latency + size / bandwidth; sizes 3x off.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw time and bandwidth over size there (PNG).", dir_okay=False)
     ] = None,
@@ -60,8 +57,6 @@ def bench(
 
     Exit status: 0 all results exact, 1 a result was wrong or a process failed, 2 the options cannot be done here.
     """
-    import json as json_module
-
     from pccl.bench import chart, run
     from pccl.bench import fit as bench_fit
     from pccl.bench import settings as bench_settings
@@ -77,18 +72,15 @@ def bench(
         raise typer.BadParameter(str(wrong), param_hint="--sizes, --beside") from wrong
     ours = (commit, rounds, connections, transport, algorithm, inflight, priority, other)
     settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
-    problems = bench_settings.problems(settings) + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS))
-    if fit and (op == "barrier" or len(set(wanted)) < bench_fit.SIZES_MIN):
-        problems.append(f"--fit needs {bench_fit.SIZES_MIN} sizes or more")
-    _refuse(problems)
+    problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
+    _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
     try:
         rows = run.run(settings, JsonReport(typer.echo) if json else TableReport(typer.echo))
     except TeamFailed as failure:
         typer.echo(f"pccl bench: {failure}", err=True)
         raise typer.Exit(1) from failure
-    for one in bench_fit.fits(rows) if fit else ():
-        for text in [json_module.dumps(bench_fit.as_object(one))] if json else bench_fit.as_lines(one):
-            typer.echo(text)
+    for text in bench_fit.lines(rows, as_json=json) if fit else ():
+        typer.echo(text)
     if plot is not None:
         chart.write(rows, f"{settings.title}, {peers} peers, {dtype}, transport {transport}, commit {commit}", plot)
     raise typer.Exit(0 if all(row.exact for row in rows) else 1)

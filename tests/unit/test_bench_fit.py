@@ -19,7 +19,7 @@ SIZES = [1 << power for power in range(10, 27)]
 
 def row(size: int, time_us: float, contender: str = "pccl") -> Row:
     figures = metrics.figures("all_reduce", 2, size, [max(1, round(1000 * time_us))] * 3)
-    return Row("all_reduce", contender, 2, size, "float32", True, 1, "each", True, "tcp", "ring", figures)
+    return Row("all_reduce", contender, 2, size, "float32", True, 1, 0, 0, "each", True, "tcp", "ring", figures)
 
 
 def series(latency_us: float, gbs: float, contender: str = "pccl") -> list[Row]:
@@ -64,7 +64,8 @@ def test_each_contender_has_its_own() -> None:
     assert found[1].ragged == (SIZES[3],)
     assert fit.as_lines(found[0])[0].startswith("pccl: 10.0 us + size / 2.000 GB/s; farthest: ")
     assert fit.as_lines(found[1])[1:] == ["gloo: RAGGED: 8K, p99 > 10x median"]
-    assert json.loads(json.dumps(fit.as_object(found[1])))["ragged"] == [SIZES[3]]
+    assert json.loads(fit.lines(theirs, as_json=True)[0])["far"] == []
+    assert fit.as_object(found[1])["ragged"] == [SIZES[3]]
 
 
 def test_where_size_does_not_matter_it_says_so() -> None:
