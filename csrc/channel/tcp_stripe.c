@@ -16,8 +16,13 @@
 #include "kernel/kernel.h"
 
 /* One sendmsg carries at most this much: enough to make the call's price vanish, little enough that stripes take turns
- * within one transfer. One stripe reads at most about as much before it writes, and before the next has its turn. */
-enum { WRITE_FRAMES = 16, WRITE_BYTES = 256 * 1024, READ_BYTES_PER_TURN = 256 * 1024 };
+ * within one transfer. One stripe reads at most about as much before it writes, and before the next has its turn. In a
+ * hurry less: what is laid out for the kernel is not overtaken, and what was read is worked on before anything else. */
+enum { WRITE_FRAMES = 16, TURN_BYTES = 256 * 1024, TURN_HURRY = 64 * 1024 };
+
+static size_t turn_bytes(const struct tcp_stripe *stripe) {
+    return stripe->channel->transport->base.hurry ? TURN_HURRY : TURN_BYTES;
+}
 
 static void set_wants_out(struct tcp_stripe *stripe, bool wants) {
     if (stripe->wants_out == wants || stripe->medium.rings) return;
@@ -30,10 +35,11 @@ static void set_wants_out(struct tcp_stripe *stripe, bool wants) {
 static int gather(struct tcp_stripe *stripe, struct iovec parts[2 * WRITE_FRAMES], size_t *bytes) {
     int count = 0;
     *bytes = 0;
+    size_t most = turn_bytes(stripe);
     struct list *node = stripe->writing.next;
     for (uint32_t skip = stripe->written; count < 2 * WRITE_FRAMES - 1; node = node->next) {
         if (node == &stripe->writing) {
-            if (*bytes >= WRITE_BYTES) break;
+            if (*bytes >= most) break;
             struct tcp_frame *next = pccl__tcp_next_frame(stripe->channel, stripe);
             if (!next) break;
             list_push_back(&stripe->writing, &next->link);
@@ -173,7 +179,8 @@ static size_t room_behind(const struct tcp_stripe *stripe, size_t direct) {
 
 /* A bounded amount per turn: what arrived is worked on while it is in the cache, and writing takes its turn. */
 void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
-    for (size_t taken = 0; taken < READ_BYTES_PER_TURN && stripe->readable && stripe->fd >= 0;) {
+    size_t most = turn_bytes(stripe);
+    for (size_t taken = 0; taken < most && stripe->readable && stripe->fd >= 0;) {
         struct iovec parts[2];
         int count = 0;
         size_t direct = 0;
