@@ -393,8 +393,7 @@ class Control:
     def _engine_events(self) -> None:
         assert self.engine is not None
         while tokens := self.engine.ended():
-            for token in tokens:
-                self._flights.ended(token)
+            self._flights.ended(tokens)
         while (event := self.engine.next_event()) is not None:
             if event.kind == constants.PCCL_EVENT_FROZEN:
                 self._perform(self._frozen(event))

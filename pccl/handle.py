@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
@@ -111,12 +111,13 @@ class Flights:
                 raise
         return flight
 
-    def ended(self, token: int) -> None:
-        """The engine said that the operation has ended."""
-        with self._lock:
-            flight = self._flights.pop(token, None)
-        if flight is not None:
-            flight.land()
+    def ended(self, tokens: Sequence[int]) -> None:
+        """The engine said that these operations have ended."""
+        with self._lock:  # once: the other side of it may be launching hundreds
+            flights = [self._flights.pop(token, None) for token in tokens]
+        for flight in flights:
+            if flight is not None:
+                flight.land()
 
     def poll(self) -> None:
         """Notes the outcome of all that have ended, while the engine can still tell."""

@@ -73,7 +73,7 @@ def test_an_end_that_another_thread_sees_just_after_our_wait_is_not_forgotten(ou
         """Runs out of time; before its caller runs on, the operation ends and the control thread lands it."""
         operation.wait = wait  # type: ignore[method-assign]
         operation.end(outcome)
-        flights.ended(token)
+        flights.ended([token])
         return None
 
     operation.wait = too_early  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def test_memory_lives_until_the_end_whatever_the_user_does() -> None:
     gc.collect()
     assert alive() is not None
     operation.end()
-    flights.ended(token)
+    flights.ended([token])
     gc.collect()
     assert alive() is None
 
@@ -118,7 +118,7 @@ def test_await_wakes_on_the_end() -> None:
         assert all(operation.prompted for operation, _, _ in launched)
         for operation, _, token in launched:
             operation.end()
-            threading.Thread(target=flights.ended, args=(token,)).start()
+            threading.Thread(target=flights.ended, args=([token],)).start()
         return [await wait for wait in waits]
 
     assert asyncio.run(story()) == [INFO] * 3
@@ -138,7 +138,7 @@ def test_await_raises_and_may_be_cancelled() -> None:
         await asyncio.wait([cancelled, waiting], timeout=0.01)
         cancelled.cancel()
         operation.end(PeerLost("gone"))
-        flights.ended(token)
+        flights.ended([token])
         with pytest.raises(PeerLost):
             await waiting
         with pytest.raises(asyncio.CancelledError):
@@ -171,7 +171,7 @@ def test_an_operation_that_does_not_start_leaves_nothing() -> None:
     with pytest.raises(PeerLost):
         flights.launch(None, refuse)  # type: ignore[arg-type]
     flights.land()
-    flights.ended(1)
+    flights.ended([1])
     assert launch(flights)[2] == 2
 
 
@@ -188,6 +188,6 @@ def test_what_a_signal_cuts_off_right_after_its_start_keeps_its_memory() -> None
     del memory
     gc.collect()
     assert borrowed() is not None
-    flights.ended(tokens[0])
+    flights.ended(tokens)
     gc.collect()
     assert borrowed() is None
