@@ -37,7 +37,8 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
     step.call = (pccl_call){.collective = collective,
                             .dtype = dtypes[prng_below(random, 5)],
                             .op = ops[prng_below(random, 4)],
-                            .count = prng_below(random, bounds[prng_below(random, 4)])};
+                            .count = prng_below(random, bounds[prng_below(random, 4)]),
+                            .priority = (int32_t)(number % 7) - 3};
     if (!pccl__reduces_dtype(step.call.op, step.call.dtype)) step.call.op = PCCL_SUM;
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
     step.uneven = in_parts(collective) && (all_links || all_know(collective)) && prng_below(random, 2);
