@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tests.process.harness import gather
 from tests.process.local import Local
 
 pytestmark = pytest.mark.process
+
+Shm = Literal["auto", "off"]
 
 
 @pytest.fixture
@@ -47,9 +50,9 @@ def at_once(calls: list[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
-def joined(address: str, groups: list[int], peers: int) -> list[pccl.Communicator]:
+def joined(address: str, groups: list[int], peers: int, shm: Shm = "auto") -> list[pccl.Communicator]:
     """One communicator per entry, `peers` of each group."""
-    comms = [pccl.Communicator(address, group, min_world_size=1) for group in groups]
+    comms = [pccl.Communicator(address, group, min_world_size=1, shm=shm) for group in groups]
 
     def join(comm: pccl.Communicator) -> None:
         comm.connect()
@@ -122,9 +125,10 @@ def flight(comm: pccl.Communicator, thread: int, peers: int, stalled: bool) -> b
     return bool((late == ranks).all())
 
 
-def test_hundreds_of_operations_at_a_time(node: pccl.MasterNode) -> None:
+@pytest.mark.parametrize("shm", ["auto", "off"])
+def test_hundreds_of_operations_at_a_time(node: pccl.MasterNode, shm: Shm) -> None:
     """B71: 3 threads of each of 3 ranks, in 2 groups; what one rank holds up stops no other."""
-    comms = joined(node.address, [0, 1] * 3, 3)
+    comms = joined(node.address, [0, 1] * 3, 3, shm)
     calls = [partial(flight, comm, thread, 3, thread == 0) for comm in comms for thread in range(3)]
     assert all(at_once(list(calls)))
     close(comms)
