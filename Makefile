@@ -64,6 +64,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/leaks.py
 	$(RUN)/python stress/bounds.py
 	$(RUN)/python stress/idle.py
+	$(RUN)/python stress/calls.py
 	$(RUN)/python stress/streams.py
 
 fuzz: $(VENV)/installed-test
