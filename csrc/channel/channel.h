@@ -176,15 +176,20 @@ struct pccl__transport_ops {
      * or somebody else by now, sleeps in the poll set unless this returns true, and has to be woken from now on. No
      * system calls. NULL: nothing ever comes that way. */
     bool (*look)(struct pccl__transport *, bool sleeping);
+    /* Marks the links that go through sockets as if something had come: the next progress of their channels finds out.
+     * For a caller that would rather read in vain than ask the poll set first. NULL where `sockets` is always 0. */
+    void (*guess)(struct pccl__transport *);
     /* All channels must have been freed. */
     void (*free)(struct pccl__transport *);
 };
 struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
-    bool ready;     /* transport progress has something to do */
-    bool hurry;     /* the owner's: not all that is under way is equally urgent, so queue no more than is needed */
-    uint32_t looks; /* links on which `look` may find something */
+    bool ready;        /* transport progress has something to do */
+    bool hurry;        /* the owner's: not all that is under way is equally urgent, so queue no more than is needed */
+    uint32_t looks;    /* links on which `look` may find something */
+    uint32_t sockets;  /* connections that `guess` marks */
+    uint64_t arrivals; /* reads so far that brought something */
     const char *unshared; /* why peers of this host are reached through the kernel though they need not; NULL */
     int unshared_errno;
     uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */

@@ -51,6 +51,7 @@ static const struct pccl__transport_ops operations = {
     .open = open_channel,
     .progress = progress,
     .look = pccl__tcp_medium_look,
+    .guess = pccl__tcp_medium_guess,
     .free = free_transport,
 };
 
@@ -84,6 +85,7 @@ pccl_status pccl__tcp_transport_new(const struct pccl__tcp_options *options, str
     transport->instances = random_seed(transport);
     list_init(&transport->channels);
     list_init(&transport->rings);
+    list_init(&transport->sockets);
     pccl_status status = pccl__tcp_listener_open(transport, &address);
     if (status != PCCL_OK) {
         free(transport);

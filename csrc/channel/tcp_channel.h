@@ -37,6 +37,7 @@ struct tcp_transport {
     uint32_t process; /* where others find this one's segments */
     uint32_t ring_bytes;
     struct list rings;    /* tcp_medium.link: those in shared memory */
+    struct list sockets;  /* tcp_medium.link: those that are up and are not */
     uint64_t instances;   /* generator state of channel instances */
     struct list channels; /* tcp_channel.link */
     /* The listener's. */
@@ -156,6 +157,7 @@ bool pccl__tcp_silence_look(struct tcp_channel *channel);
 
 /* ---- tcp_medium.c */
 bool pccl__tcp_medium_look(struct pccl__transport *transport, bool sleeping);
+void pccl__tcp_medium_guess(struct pccl__transport *transport);
 
 /* ---- tcp_listener.c */
 pccl_status pccl__tcp_listener_open(struct tcp_transport *transport, const struct tcp_address *address);

@@ -102,6 +102,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->untold_bytes = 0;
     stripe->ack_due = stripe->ack_now = false;
     pccl__tcp_silence_begin(stripe);
+    pccl__tcp_medium_up(stripe);
     /* Who is given more time by us is not to be given up by the kernel before. */
     pccl__tcp_socket_be_patient(stripe->fd, stripe->channel->transport->connect_timeout_ns / NS_PER_MS);
     if (stripe->channel->base.same_host)

@@ -20,11 +20,21 @@ void pccl__tcp_medium_init(struct tcp_medium *medium) {
 }
 
 void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
+    struct tcp_transport *transport = stripe->channel->transport;
     struct tcp_medium *medium = &stripe->medium;
-    if (medium->rings) stripe->channel->transport->base.looks--;
+    if (medium->rings)
+        transport->base.looks--;
+    else if (!list_empty(&medium->link))
+        transport->base.sockets--;
     list_remove(&medium->link);
     pccl__shm_segment_close(&medium->segment);
     pccl__tcp_medium_init(medium);
+}
+
+void pccl__tcp_medium_up(struct tcp_stripe *stripe) {
+    if (stripe->medium.rings) return;
+    list_push_back(&stripe->channel->transport->sockets, &stripe->medium.link);
+    stripe->channel->transport->base.sockets++;
 }
 
 /* ---------------------------------------------------------------- agreeing */
@@ -153,6 +163,7 @@ static ssize_t read_ring(struct tcp_stripe *stripe, const struct iovec *parts, i
 
 ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
     if (stripe->medium.rings) return write_ring(stripe, parts, count);
+    if (count == 1) return send(stripe->fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
     return sendmsg(stripe->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -197,4 +208,12 @@ bool pccl__tcp_medium_look(struct pccl__transport *base, bool sleeping) {
         stripe->channel->base.ready = news = true;
     }
     return news;
+}
+
+void pccl__tcp_medium_guess(struct pccl__transport *base) {
+    struct tcp_transport *transport = tcp_transport_of(base);
+    for (struct list *node = transport->sockets.next; node != &transport->sockets; node = node->next) {
+        struct tcp_stripe *stripe = LIST_ENTRY(node, struct tcp_stripe, medium.link);
+        stripe->readable = stripe->channel->base.ready = true;
+    }
 }

@@ -36,7 +36,7 @@ struct tcp_medium {
     bool hung_up;      /* the other side is gone */
     int hung_up_errno; /* 0: it closed in peace */
     int refused_errno; /* why an offer could not be taken, until it is clear that whoever made it is still there; 0 */
-    struct list link;  /* tcp_transport.rings */
+    struct list link;  /* tcp_transport.rings or .sockets */
 };
 
 void pccl__tcp_medium_init(struct tcp_medium *medium);
@@ -49,6 +49,8 @@ void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instanc
 /* As sendmsg and readv without blocking; EPROTO: the shared memory was spoilt. */
 ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *parts, int count);
 ssize_t pccl__tcp_medium_read(struct tcp_stripe *stripe, const struct iovec *parts, int count);
+/* The connection is agreed on. */
+void pccl__tcp_medium_up(struct tcp_stripe *stripe);
 /* Back to the bare socket, for a connection that comes or goes. */
 void pccl__tcp_medium_reset(struct tcp_stripe *stripe);
 

@@ -202,6 +202,7 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
             return;
         }
         taken += (size_t)got;
+        stripe->channel->transport->base.arrivals++;
         stripe->readable = (size_t)got == direct + room || stripe->medium.hung_up;
         stripe->channel->base.heard_ns = stripe->channel->now_ns;
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);

@@ -15,9 +15,9 @@ enum {
     SPIN_LEAST_NS = 32 * 1000,
     SPIN_RETRY = 64,
     SHARED_LOOKS_NS = 40 * 1000,
-    TURNS_UNPOLLED = 16,
-    GLANCES = 32,
-    SHARED_GLANCES = 8
+    POLL_EVERY_NS = 20 * 1000,
+    YIELD_EVERY_NS = 50 * 1000,
+    GUESSES_MOST = 2
 };
 
 static void timed_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
@@ -78,26 +78,41 @@ static bool looked_after(const struct pccl_engine *engine) {
     return engine->driving || clock_now_ns() - engine->started_ns < BURST_NS;
 }
 
-/* One turn: sleeps up to timeout_ns outside the lock, then moves the core on. What was found by looking needs no poll
- * set; still it is asked now and then, for what only it tells: other links, wake-ups, the end of a process. */
-static int turn(struct pccl_engine *engine, uint64_t timeout_ns, bool background) {
+/* Moves the core on. */
+static void progress(struct pccl_engine *engine, uint64_t now_ns) {
+    uint32_t before = engine->core->ended_count;
+    pccl__core_progress(engine->core, now_ns);
+    pccl__engine_publish(engine, before);
+}
+
+/* One turn: sleeps up to timeout_ns outside the lock, then moves the core on. True: there was news. */
+static bool turn(struct pccl_engine *engine, uint64_t timeout_ns, bool background) {
     struct pccl__ready ready[PCCL__POLL_BATCH];
     bool news = look(engine, timeout_ns > 0);
-    int count = 0;
-    if (!news || ++engine->turns_unpolled == TURNS_UNPOLLED) {
-        engine->turns_unpolled = 0;
-        pccl__door_leave(&engine->door);
-        count = pccl__poll_wait(engine->poll, news ? 0 : timeout_ns, ready);
-        pccl__door_enter(&engine->door);
-        if (engine->forked || (background && looked_after(engine))) return 0; /* what is ready stays so */
-    } else {
-        pccl__door_give_way(&engine->door);
-    }
-    uint32_t before = engine->core->ended_count;
+    pccl__door_leave(&engine->door);
+    int count = pccl__poll_wait(engine->poll, news ? 0 : timeout_ns, ready);
+    pccl__door_enter(&engine->door);
+    if (engine->forked || (background && looked_after(engine))) return false; /* what is ready stays so */
     pccl__poll_dispatch(engine->poll, ready, count);
-    pccl__core_progress(engine->core, clock_now_ns());
-    pccl__engine_publish(engine, before);
-    return count + news;
+    engine->polled_ns = clock_now_ns();
+    progress(engine, engine->polled_ns);
+    return news || count > 0;
+}
+
+/* A driver's turn that does not sleep and asks the poll set only now and then: for other links, wake-ups, the end of a
+ * process. Memory is looked at, and so few sockets are simply read: in vain that costs what asking for them would, and
+ * else it saves the call. */
+static bool glance(struct pccl_engine *engine, uint64_t now_ns) {
+    struct pccl__transport *transport = engine->transport;
+    bool known = transport->looks + transport->sockets > 0 && transport->sockets <= GUESSES_MOST;
+    if (!known || now_ns - engine->polled_ns >= POLL_EVERY_NS) return turn(engine, 0, false);
+    pccl__door_give_way(&engine->door);
+    uint64_t arrivals = transport->arrivals;
+    bool news = look(engine, false);
+    if (!news && transport->sockets == 0 && pccl__core_deadline(engine->core) > now_ns) return false;
+    if (transport->sockets > 0) transport->ops->guess(transport);
+    progress(engine, now_ns);
+    return news || transport->arrivals != arrivals;
 }
 
 static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
@@ -132,35 +147,37 @@ static void relax(void) {
 #endif
 }
 
-/* Waits a moment for news in shared memory, then gives the core away once: before each look where members share cores,
- * which is the only system call of it. The lock is free in between. */
-static void glance(struct pccl_engine *engine) {
-    bool shared = shares_cores(engine);
-    int looks = engine->transport->looks == 0 ? 1 : shared ? SHARED_GLANCES : GLANCES;
-    while (looks-- > 0 && !engine->forked && !look(engine, false)) {
-        pccl__door_leave(&engine->door);
-        if (shared || looks == 0)
-            sched_yield();
-        else
-            relax();
-        pccl__door_enter(&engine->door);
+/* Between two glances. Where members share cores the core is given away each time, and while the background thread has
+ * to learn that it may park. Else seldom: the other side may have been put on this core, but whatever else waits for it
+ * would keep it for milliseconds. */
+static void make_way(struct pccl_engine *engine, uint64_t now_ns) {
+    bool yields = shares_cores(engine) || (engine->background_polls && !engine->background_rests);
+    if (!yields && now_ns - engine->yielded_ns < YIELD_EVERY_NS) {
+        relax();
+        return;
     }
+    pccl__door_leave(&engine->door);
+    sched_yield();
+    pccl__door_enter(&engine->door);
+    engine->yielded_ns = now_ns;
 }
 
 /* Sleeps until something is ready, with a spin before. Whatever a turn did may have ended the operation (a wake-up that
  * it consumed announced just that), so nobody sleeps without looking again. */
-static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t limit_ns) {
-    uint64_t now = clock_now_ns(), spin = spin_time(engine, op), spin_until = now + spin;
-    while (spin > 0 && now < spin_until && now < limit_ns) {
-        bool useful = turn(engine, 0, false) > 0;
+static void next_event(struct pccl_engine *engine, const struct pccl_operation *op, uint64_t now_ns,
+                       uint64_t limit_ns) {
+    uint64_t spin_ns = spin_time(engine, op), spin_until = min_u64(now_ns + spin_ns, limit_ns);
+    engine->yielded_ns = now_ns;
+    while (now_ns < spin_until) {
+        bool useful = glance(engine, now_ns);
         if (useful) learn_spin(engine, true);
-        if (useful || op->ended) return;
-        glance(engine);
-        now = clock_now_ns();
+        if (useful || op->ended || engine->forked) return;
+        make_way(engine, now_ns);
+        now_ns = clock_now_ns();
     }
-    if (spin > 0) learn_spin(engine, false);
+    if (spin_ns > 0) learn_spin(engine, false);
     engine->driver_until_ns = min_u64(limit_ns, pccl__core_deadline(engine->core));
-    turn(engine, until(engine->driver_until_ns, now), false);
+    turn(engine, until(engine->driver_until_ns, now_ns), false);
     engine->driver_until_ns = 0;
 }
 
@@ -168,7 +185,8 @@ static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_
     engine->driving = true;
     engine->drives++;
     engine->core->awaited = op;
-    while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) next_event(engine, op, deadline_ns);
+    for (uint64_t now; !op->ended && !engine->forked && (now = clock_now_ns()) < deadline_ns;)
+        next_event(engine, op, now, deadline_ns);
     engine->core->awaited = NULL;
     engine->driving = false;
     wake_sleepers(engine);

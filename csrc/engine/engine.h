@@ -10,8 +10,9 @@
  * Who drives gives way to who wants in (door.h): an urgent call must not wait for a large one's arithmetic. And while
  * calls come one upon the other, each moves the core on a bit, and the background thread keeps out of their way.
  *
- * System calls of one small blocking operation per peer and message: over TCP one sendmsg, one recv, and the polls
- * while waiting; through shared memory none while both sides look, and a bell each time that one sleeps.
+ * System calls of one small blocking operation per peer and message: over TCP one send, and reads until one brings
+ * something; through shared memory none while both sides look, and a bell each time that one sleeps. Who spins asks the
+ * poll set now and then besides.
  */
 #ifndef PCCL_ENGINE_ENGINE_H
 #define PCCL_ENGINE_ENGINE_H
@@ -52,7 +53,8 @@ struct pccl_engine {
     uint32_t cores;   /* this process may run on */
     uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
     uint32_t spins_skipped;
-    uint32_t turns_unpolled; /* since the poll set was asked */
+    uint64_t polled_ns;  /* when the poll set was last asked */
+    uint64_t yielded_ns; /* when a spin last gave its core away, or began */
 };
 
 /* All else is under the lock: between these two. False: the process is a fork's child, nothing was locked. */

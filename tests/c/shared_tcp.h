@@ -25,6 +25,7 @@ struct tcp_world {
     struct pccl__transport *transports[2];
     pccl_member members[2];
     int walls[2]; /* sockets that keep a closed port closed; -1 */
+    uint32_t steps;
 };
 
 struct pair_driver tcp_driver(struct tcp_setup *setup);

@@ -35,6 +35,7 @@ static void expect_medium(struct pair *pair, bool rings) {
             EXPECT(channel->stripes[i]->medium.segment.fd == -1, "nobody needs to find it any more");
         }
         EXPECT(channel->transport->base.looks == (rings ? channel->up_count : 0));
+        EXPECT(channel->transport->base.sockets == (rings ? 0 : channel->up_count));
     }
 }
 
@@ -169,6 +170,13 @@ static void test_scribbler(int end, bool out) {
     pair_free(&pair);
 }
 
+static void come_to_rest(struct pair *pair) {
+    while (pair->ends[0].channel->ready || pair->ends[1].channel->ready ||
+           pair->ends[0].channel->deadline_ns != NEVER_NS || pair->ends[1].channel->deadline_ns != NEVER_NS)
+        EXPECT(pair_step(pair), "never comes to rest");
+    pair_nudge(pair, 10); /* takes what still hangs in sockets */
+}
+
 /* A bell rings for a sleeper, once, and for nobody who looks by himself. */
 static void test_bells(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
@@ -179,10 +187,7 @@ static void test_bells(void) {
     struct tcp_world *world = pair.state;
     struct pccl__ready ready[PCCL__POLL_BATCH];
     for (int sleeping = 0; sleeping < 2; sleeping++) {
-        while (pair.ends[0].channel->ready || pair.ends[1].channel->ready ||
-               pair.ends[0].channel->deadline_ns != NEVER_NS || pair.ends[1].channel->deadline_ns != NEVER_NS)
-            EXPECT(pair_step(&pair), "never comes to rest");
-        pair_nudge(&pair, 10); /* takes bells that still hang in sockets */
+        come_to_rest(&pair);
         atomic_store(&tcp_end(&pair, 1)->stripes[0]->medium.in.shared->reader_sleeps, 0);
         EXPECT(!world->transports[1]->ops->look(world->transports[1], sleeping));
         for (int i = 0; i < 3; i++) {
@@ -198,6 +203,34 @@ static void test_bells(void) {
         EXPECT(world->transports[1]->ops->look(world->transports[1], false) && pair.ends[1].channel->ready);
     }
     pair_await_notices(&pair, 1, PCCL__NOTICE_OWNER, 6);
+    pair_free(&pair);
+}
+
+/* A guess finds out without the poll set what has come through a socket, and does no harm where nothing has. */
+static void test_guess(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 6, true);
+    pair_settle(&pair);
+    come_to_rest(&pair);
+    struct pccl__transport *transport = ((struct tcp_world *)pair.state)->transports[1];
+    struct pccl__done done;
+    pccl__done_init(&done);
+    for (int sent = 0; sent < 2; sent++) {
+        uint64_t arrivals = transport->arrivals;
+        if (sent) {
+            pair_notice(&pair, 0, PCCL__NOTICE_OWNER, NULL, 1);
+            pair.ends[0].channel->ops->progress(pair.ends[0].channel, clock_now_ns(), &done);
+        }
+        transport->ops->guess(transport);
+        EXPECT(pair.ends[1].channel->ready);
+        pair.ends[1].channel->ops->progress(pair.ends[1].channel, clock_now_ns(), &done);
+        EXPECT((transport->arrivals > arrivals) == sent && !pair.ends[1].channel->broken);
+    }
+    struct list *node = list_pop_front(&done.notices);
+    EXPECT(node && list_empty(&done.notices));
+    pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
     pair_free(&pair);
 }
 
@@ -247,6 +280,7 @@ int main(void) {
         test_scribbler(end, true);
     }
     test_bells();
+    test_guess();
     test_sizes(0, TCP_RING_BYTES, TCP_RING_BYTES);
     test_sizes(5, TCP_RING_BYTES, TCP_RING_BYTES / 8);
     test_sizes(64, TCP_RING_BYTES, TCP_RING_LEAST);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shm_pull.c - see shm_pull.h.
+ *
+ * Marks and bytes. The owner marks first and changes the memory afterwards; the reader reads first and looks for the
+ * mark afterwards: if it sees none, it has seen none of the changes. The kernel's reading is in the order of this
+ * thread, and the fences keep that order on both sides.
+ */
+#include "channel/shm_pull.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static _Atomic uint64_t *mark_of(struct shm_pull_shared *shared, uint64_t number) {
+    return &shared->taken_back[number % SHM_PULL_SHOWN_MOST];
+}
+
+#ifdef __linux__
+/* Reads `bytes` at `from`, if there are any, and then the proof. 0 or an errno. */
+static int read_proved(const struct shm_pull_shared *theirs, void *to, uint64_t from, size_t bytes) {
+    struct shm_proof proof;
+    struct iovec local[2] = {{to, bytes}, {&proof, sizeof proof}};
+    struct iovec remote[2] = {{(void *)(uintptr_t)from, bytes}, {(void *)(uintptr_t)theirs->proof_at, sizeof proof}};
+    int first = bytes == 0;
+    ssize_t got = process_vm_readv((pid_t)theirs->process, local + first, 2 - (unsigned)first, remote + first,
+                                   2 - (unsigned)first, 0);
+    if (got < 0) return errno;
+    if ((size_t)got != bytes + sizeof proof) return EFAULT;
+    return memcmp(&proof, &theirs->proof, sizeof proof) == 0 ? 0 : ESRCH;
+}
+#else
+static int read_proved(const struct shm_pull_shared *theirs, void *to, uint64_t from, size_t bytes) {
+    (void)theirs, (void)to, (void)from, (void)bytes;
+    return ENOSYS;
+}
+#endif
+
+void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof) {
+    mine->proof = *proof;
+    mine->proof_at = (uintptr_t)proof;
+    mine->process = (uint32_t)getpid();
+}
+
+void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs) {
+    *pull = (struct shm_pull){mine, theirs};
+    if (theirs->process != 0 && read_proved(theirs, NULL, 0, 0) == 0) atomic_store(&mine->able, 1);
+}
+
+void pccl__shm_pull_close(struct shm_pull *pull) {
+    if (pull->mine) atomic_store(&pull->mine->closed, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    *pull = (struct shm_pull){0};
+}
+
+bool pccl__shm_pull_possible(const struct shm_pull *pull) {
+    return pull->mine && pull->mine->process != 0 && atomic_load_explicit(&pull->theirs->able, memory_order_relaxed);
+}
+
+void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number) {
+    if (!pull->mine) return;
+    atomic_store(mark_of(pull->mine, number), number);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes) {
+    if (!pull->theirs || pull->theirs->process == 0) return EPROTO;
+    int error = read_proved(pull->theirs, to, from, bytes);
+    atomic_thread_fence(memory_order_seq_cst);
+    bool void_now = atomic_load(mark_of(pull->theirs, number)) == number || atomic_load(&pull->theirs->closed);
+    return void_now ? ECANCELED : error;
+}
