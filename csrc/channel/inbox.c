@@ -272,6 +272,11 @@ uint8_t *pccl__landing_memory(const struct pccl__landing *landing) {
     return NULL;
 }
 
+void pccl__landing_void(struct pccl__landing *landing) {
+    CHECK(!landing->eager);
+    landing->transfer = NULL;
+}
+
 pccl_status pccl__landing_end(struct pccl__landing *landing) {
     struct pccl__inbox *inbox = landing->inbox;
     list_remove(&landing->link);

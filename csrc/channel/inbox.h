@@ -108,6 +108,8 @@ pccl_status pccl__inbox_land(struct pccl__inbox *inbox, const struct pccl__arriv
 /* Where byte 0 of the payload belongs right now; NULL: nowhere (read it and forget it). Valid until the next call of
  * any function here. */
 uint8_t *pccl__landing_memory(const struct pccl__landing *landing);
+/* The payload will never come: its sender has given the transfer up. The landing still has to be ended. */
+void pccl__landing_void(struct pccl__landing *landing);
 /* All payload bytes are in place. The transfer completes with the last of them and its offer. Errors: PROTOCOL: break
  * the channel. */
 pccl_status pccl__landing_end(struct pccl__landing *landing);

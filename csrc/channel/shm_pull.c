@@ -19,20 +19,20 @@ static _Atomic uint64_t *mark_of(struct shm_pull_shared *shared, uint64_t number
 
 #ifdef __linux__
 /* Reads `bytes` at `from`, if there are any, and then the proof. 0 or an errno. */
-static int read_proved(const struct shm_pull_shared *theirs, void *to, uint64_t from, size_t bytes) {
+static int read_proved(const struct shm_pull *pull, void *to, uint64_t from, size_t bytes) {
     struct shm_proof proof;
     struct iovec local[2] = {{to, bytes}, {&proof, sizeof proof}};
-    struct iovec remote[2] = {{(void *)(uintptr_t)from, bytes}, {(void *)(uintptr_t)theirs->proof_at, sizeof proof}};
+    struct iovec remote[2] = {{(void *)(uintptr_t)from, bytes}, {(void *)(uintptr_t)pull->proof_at, sizeof proof}};
     int first = bytes == 0;
-    ssize_t got = process_vm_readv((pid_t)theirs->process, local + first, 2 - (unsigned)first, remote + first,
+    ssize_t got = process_vm_readv((pid_t)pull->process, local + first, 2 - (unsigned)first, remote + first,
                                    2 - (unsigned)first, 0);
     if (got < 0) return errno;
     if ((size_t)got != bytes + sizeof proof) return EFAULT;
-    return memcmp(&proof, &theirs->proof, sizeof proof) == 0 ? 0 : ESRCH;
+    return memcmp(&proof, &pull->proof, sizeof proof) == 0 ? 0 : ESRCH;
 }
 #else
-static int read_proved(const struct shm_pull_shared *theirs, void *to, uint64_t from, size_t bytes) {
-    (void)theirs, (void)to, (void)from, (void)bytes;
+static int read_proved(const struct shm_pull *pull, void *to, uint64_t from, size_t bytes) {
+    (void)pull, (void)to, (void)from, (void)bytes;
     return ENOSYS;
 }
 #endif
@@ -44,8 +44,9 @@ void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *p
 }
 
 void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs) {
-    *pull = (struct shm_pull){mine, theirs};
-    if (theirs->process != 0 && read_proved(theirs, NULL, 0, 0) == 0) atomic_store(&mine->able, 1);
+    *pull = (struct shm_pull){mine, theirs, theirs->process, theirs->proof, theirs->proof_at};
+    if (pull->process != 0 && read_proved(pull, NULL, 0, 0) != 0) pull->process = 0;
+    atomic_store(&mine->able, pull->process != 0);
 }
 
 void pccl__shm_pull_close(struct shm_pull *pull) {
@@ -65,9 +66,9 @@ void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number) {
 }
 
 int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes) {
-    if (!pull->theirs || pull->theirs->process == 0) return EPROTO;
-    int error = read_proved(pull->theirs, to, from, bytes);
+    if (pull->process == 0) return EPROTO;
+    int error = read_proved(pull, to, from, bytes);
     atomic_thread_fence(memory_order_seq_cst);
-    bool void_now = atomic_load(mark_of(pull->theirs, number)) == number || atomic_load(&pull->theirs->closed);
-    return void_now ? ECANCELED : error;
+    if (atomic_load(mark_of(pull->theirs, number)) == number) return ECANCELED;
+    return atomic_load(&pull->theirs->closed) ? ECONNRESET : error;
 }

@@ -2,16 +2,16 @@
  *
  * shm_pull.h - reading another process' memory where it lies, so that bytes are copied once.
  *
- * Must not know: who talks to whom, what the bytes are. One side *shows* a piece of its memory under a number, the other
- * pulls it with process_vm_readv. Whether it may is found out once, by trying; the system may forbid it.
+ * Must not know: who talks to whom, what the bytes are. One side *shows* a piece of its memory under a number, the
+ * other pulls it with process_vm_readv. Whether it may is found out once, by trying; the system may forbid it.
  *
  * The idea: bytes are believed only if it is certain, after they were read, that they were the right ones.
- *   - The right process: each side keeps a proof (random bytes) in its own memory, and the same system call that reads a
- *     piece reads the proof behind it. Another process with that number, or another program in it, does not have it.
+ *   - The right process: each side keeps a proof (random bytes) in its own memory, and the same system call that reads
+ * a piece reads the proof behind it. Another process with that number, or another program in it, does not have it.
  *   - The right bytes: an owner who wants his memory back before the reader has said that it is done takes the piece
- *     back. That never waits: it is a mark in shared memory, and the reader looks for it when it has read. So the reader
- *     may have read anything into *its* memory by then, but knows that it is nothing.
- * An owner that dies takes nothing back; then reading fails, or what was read is right.
+ *     back. That never waits: it is a mark in shared memory, and the reader looks for it when it has read. So the
+ * reader may have read anything into *its* memory by then, but knows that it is nothing. An owner that dies takes
+ * nothing back; then reading fails, or what was read is right.
  */
 #ifndef PCCL_CHANNEL_SHM_PULL_H
 #define PCCL_CHANNEL_SHM_PULL_H
@@ -33,29 +33,35 @@ struct shm_pull_shared {
     _Alignas(SHM_PULL_LINE) uint32_t process; /* before the other side attaches or is told; 0: it shows nothing */
     struct shm_proof proof;
     uint64_t proof_at;
-    _Atomic uint32_t able;   /* this side can read the other's memory */
-    _Atomic uint32_t closed; /* all that this side has shown is taken back */
+    _Atomic uint32_t able;                            /* this side can read the other's memory */
+    _Atomic uint32_t closed;                          /* nothing that this side has shown may be believed any more */
     _Atomic uint64_t taken_back[SHM_PULL_SHOWN_MOST]; /* by number modulo that; 0: never */
 };
 
 /* One side's view. Owner thread only. Not open (all zero): nothing can be pulled either way. */
 struct shm_pull {
     struct shm_pull_shared *mine, *theirs;
+    /* Of the other side, as it was when it was proved; process 0: it cannot be read. */
+    uint32_t process;
+    struct shm_proof proof;
+    uint64_t proof_at;
 };
 
 /* Says where others find this side's memory. `proof` is borrowed until the process ends or closes. */
 void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof);
 /* The other side has shown: tries whether its memory can be read, and tells it. */
 void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs);
-/* Takes back all that was shown. Before the memory that both share is unmapped; harmless when not open. */
+/* Nothing that was shown may be believed any more. Before the memory that both share is unmapped; harmless when not
+ * open. */
 void pccl__shm_pull_close(struct shm_pull *pull);
 /* May pieces be shown? Those not pulled yet must have numbers within SHM_PULL_SHOWN_MOST of each other; a number is
  * used once, and never 0. */
 bool pccl__shm_pull_possible(const struct shm_pull *pull);
 /* The memory of piece `number` is about to change. */
 void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number);
-/* Copies a piece of the other side. 0: the bytes are there and right. ECANCELED: it was taken back. Else an errno: the
- * memory or the process is gone, or reading is forbidden. `to` holds anything unless 0. */
+/* Copies a piece of the other side. 0: the bytes are there and right. ECANCELED: it was taken back, for good. Else an
+ * errno: the other side has closed (ECONNRESET), its memory or process is gone, or reading is forbidden. `to` holds
+ * anything unless 0. */
 int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shm_segment.c - see shm_segment.h. A head of one page, two rings' shared parts in it, then the bytes of both.
+ * shm_segment.c - see shm_segment.h. A head of one page, the shared parts of two rings and of pulling
+ * both ways in it, then the bytes of the rings.
  */
 #include "channel/shm_segment.h"
 
@@ -22,7 +23,7 @@ static const struct shm_segment none = {.fd = -1};
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-enum { MAGIC = 0x4d534350 /* "PCSM" */, LAYOUT = 1, HEAD_BYTES = 4096 };
+enum { MAGIC = 0x4d534350 /* "PCSM" */, LAYOUT = 2, HEAD_BYTES = 4096 };
 
 struct head {
     uint32_t magic, layout;
@@ -30,6 +31,7 @@ struct head {
     struct shm_token token;
     _Atomic uint32_t attached;
     struct shm_ring_shared rings[2]; /* [0]: from the maker */
+    struct shm_pull_shared pulls[2]; /* [0]: the maker's */
 };
 _Static_assert(sizeof(struct head) <= HEAD_BYTES, "the head fits its page");
 
@@ -119,6 +121,13 @@ void pccl__shm_segment_rings(const struct shm_segment *segment, int end, struct 
         pccl__shm_ring_init(rings[i], &head->rings[i], bytes + (size_t)i * segment->ring_bytes, segment->ring_bytes);
 }
 
+void pccl__shm_segment_pulls(const struct shm_segment *segment, int end, struct shm_pull_shared **mine,
+                             struct shm_pull_shared **theirs) {
+    struct head *head = segment->memory;
+    *mine = &head->pulls[end];
+    *theirs = &head->pulls[!end];
+}
+
 void pccl__shm_segment_attach(struct shm_segment *segment) {
     atomic_store(&((struct head *)segment->memory)->attached, 1);
 }
@@ -154,6 +163,12 @@ int pccl__shm_segment_open(struct shm_segment *segment, const struct shm_token *
 
 void pccl__shm_segment_rings(const struct shm_segment *segment, int end, struct shm_ring *out, struct shm_ring *in) {
     (void)segment, (void)end, (void)out, (void)in;
+    CHECK(!"no segment can exist here");
+}
+
+void pccl__shm_segment_pulls(const struct shm_segment *segment, int end, struct shm_pull_shared **mine,
+                             struct shm_pull_shared **theirs) {
+    (void)segment, (void)end, (void)mine, (void)theirs;
     CHECK(!"no segment can exist here");
 }
 

@@ -14,6 +14,7 @@
 #ifndef PCCL_CHANNEL_SHM_SEGMENT_H
 #define PCCL_CHANNEL_SHM_SEGMENT_H
 
+#include "channel/shm_pull.h"
 #include "channel/shm_ring.h"
 
 enum { SHM_TOKEN_BYTES = 24, SHM_SEGMENT_RING_MOST = 64 * 1024 * 1024 };
@@ -35,6 +36,9 @@ int pccl__shm_segment_make(struct shm_segment *segment, const struct shm_token *
 int pccl__shm_segment_open(struct shm_segment *segment, const struct shm_token *token, uint32_t pid, uint32_t fd);
 /* The two rings, as the maker (end 0) or the opener (end 1) sees them. */
 void pccl__shm_segment_rings(const struct shm_segment *segment, int end, struct shm_ring *out, struct shm_ring *in);
+/* What either side says of its own memory, as the maker (end 0) or the opener (end 1) sees it. */
+void pccl__shm_segment_pulls(const struct shm_segment *segment, int end, struct shm_pull_shared **mine,
+                             struct shm_pull_shared **theirs);
 /* The opener says that it has mapped it; the maker asks. */
 void pccl__shm_segment_attach(struct shm_segment *segment);
 bool pccl__shm_segment_attached(const struct shm_segment *segment);

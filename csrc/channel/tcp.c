@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/prng.h"
@@ -79,10 +80,12 @@ pccl_status pccl__tcp_transport_new(const struct pccl__tcp_options *options, str
     transport->stripes = options->stripes;
     transport->connect_timeout_ns = (options->connect_timeout_ms ? options->connect_timeout_ms : 10000) * NS_PER_MS;
     transport->checksum = options->checksum;
-    transport->sharing = !options->no_sharing;
+    transport->sharing = transport->pulling = !options->no_sharing;
     transport->process = (uint32_t)getpid();
     transport->ring_bytes = options->ring_bytes ? options->ring_bytes : TCP_RING_BYTES;
     transport->instances = random_seed(transport);
+    for (int at = 0; at < SHM_PROOF_BYTES; at += 8)
+        put_u64(transport->proof.bytes + at, prng_next(&transport->instances));
     list_init(&transport->channels);
     list_init(&transport->rings);
     list_init(&transport->sockets);

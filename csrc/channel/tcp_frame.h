@@ -26,6 +26,11 @@ struct tcp_frame {
 
 static inline uint8_t *pccl__tcp_frame_own(struct tcp_frame *frame) { return frame->wire + TCP_HEADER_BYTES; }
 
+/* How much of its payload goes through the connection. */
+static inline uint32_t pccl__tcp_frame_follows(const struct tcp_frame *frame) {
+    return frame->header.flags & TCP_FLAG_SHOWN ? 0 : frame->header.payload_bytes;
+}
+
 enum { TCP_FRAME_CLASSES = 5 };
 
 struct tcp_frame_pool {

@@ -97,7 +97,7 @@ static void stripe_up(struct tcp_stripe *stripe) {
     stripe->state = TCP_STRIPE_UP;
     stripe->since_ns = clock_now_ns();
     stripe->writable = true;
-    stripe->written = stripe->writing_count = 0;
+    stripe->written = stripe->writing_count = stripe->shown = 0;
     stripe->sent = stripe->acknowledged = stripe->received = stripe->told = 0;
     stripe->untold_bytes = 0;
     stripe->ack_due = stripe->ack_now = false;

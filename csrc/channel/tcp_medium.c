@@ -27,6 +27,7 @@ void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
     else if (!list_empty(&medium->link))
         transport->base.sockets--;
     list_remove(&medium->link);
+    pccl__shm_pull_close(&medium->pull);
     pccl__shm_segment_close(&medium->segment);
     pccl__tcp_medium_init(medium);
 }
@@ -54,9 +55,19 @@ static struct shm_token token_of(const struct tcp_stripe *stripe, uint64_t answe
     return token;
 }
 
+/* Lets the other side read this process' memory, if it can. Before it can know of the segment, or that we attached. */
+static void show_memory(struct tcp_stripe *stripe, int end) {
+    struct shm_pull_shared *mine, *theirs;
+    pccl__shm_segment_pulls(&stripe->medium.segment, end, &mine, &theirs);
+    if (stripe->channel->transport->pulling) pccl__shm_pull_show(mine, &stripe->channel->transport->proof);
+}
+
 static void use_rings(struct tcp_stripe *stripe, int end) {
     struct tcp_medium *medium = &stripe->medium;
+    struct shm_pull_shared *mine, *theirs;
     pccl__shm_segment_rings(&medium->segment, end, &medium->out, &medium->in);
+    pccl__shm_segment_pulls(&medium->segment, end, &mine, &theirs);
+    if (stripe->channel->transport->pulling) pccl__shm_pull_open(&medium->pull, mine, theirs);
     pccl__shm_segment_forget(&medium->segment);
     medium->rings = true;
     list_push_back(&stripe->channel->transport->rings, &medium->link);
@@ -83,6 +94,7 @@ void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance,
         tell(channel->transport, "cannot make memory to share", error);
         return;
     }
+    show_memory(stripe, 0);
     *process = channel->transport->process;
     *descriptor = (uint32_t)segment->fd;
 }
@@ -97,6 +109,7 @@ void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instanc
         stripe->medium.refused_errno = error;
         return;
     }
+    show_memory(stripe, 1);
     use_rings(stripe, 1);
     pccl__shm_segment_attach(&stripe->medium.segment);
 }

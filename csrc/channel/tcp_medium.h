@@ -31,6 +31,7 @@ struct tcp_stripe;
 struct tcp_medium {
     struct shm_segment segment;
     struct shm_ring out, in;
+    struct shm_pull pull;
     bool rings;        /* bytes go through them */
     bool bell;         /* the socket has something */
     bool hung_up;      /* the other side is gone */

@@ -15,6 +15,10 @@
  * system call and the copied rest of a read do not count. */
 enum { PIECE_MIN = 64 * 1024, PIECE_MAX = 256 * 1024, PIECE_HURRY = 64 * 1024, FLUSH_ROUNDS = 2 };
 
+/* Pieces that the other side may fetch: from this size on the system call is worth it; and so many at most that have
+ * not been fetched, for nothing overtakes them: some 0.5 ms. */
+enum { SHOWN_LEAST = 256 * 1024, SHOWN_AHEAD = 8 };
+
 void pccl__tcp_queue_control(struct tcp_channel *channel, struct tcp_frame *frame) {
     frame->header.number = ++channel->control_number;
     list_push_back(&channel->control, &frame->link);
@@ -54,10 +58,10 @@ static struct tcp_frame *cut_frame(struct tcp_channel *channel, struct pccl__tra
     return frame;
 }
 
-/* A frame of whoever's turn it is; NULL: nobody's, or no memory. */
-static struct tcp_frame *take_turn(struct tcp_channel *channel) {
+/* A frame of whoever's turn it is; NULL: nobody's, or enough is under way, or no memory. */
+static struct tcp_frame *take_turn(struct tcp_channel *channel, const struct tcp_stripe *stripe) {
     struct pccl__ticket *ticket = pccl__line_next(&channel->line);
-    if (!ticket) return NULL;
+    if (!ticket || (!ticket->small && stripe->shown >= SHOWN_AHEAD)) return NULL;
     if (!ticket->small) return cut_frame(channel, LIST_ENTRY(ticket, struct pccl__transfer, ticket));
     struct tcp_frame *frame = LIST_ENTRY(ticket, struct tcp_frame, ticket);
     pccl__line_went(&channel->line, ticket, TCP_HEADER_BYTES + frame->header.payload_bytes, true);
@@ -80,8 +84,21 @@ static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_st
     if (!list_empty(&channel->control) && carries_control(channel, stripe)) node = list_pop_front(&channel->control);
     if (!node) node = list_pop_front(&channel->resend);
     if (node) return LIST_ENTRY(node, struct tcp_frame, link);
-    struct tcp_frame *frame = take_turn(channel);
+    struct tcp_frame *frame = take_turn(channel, stripe);
     return frame || !stripe->ack_now ? frame : acknowledgement(channel, stripe);
+}
+
+/* Has the other side fetch a large piece from where it lies, if it can: one copy instead of two, and no memory that both
+ * write. */
+static void show_payload(struct tcp_channel *channel, struct tcp_stripe *stripe, struct tcp_frame *frame) {
+    struct tcp_header *header = &frame->header;
+    header->flags &= (uint8_t)~TCP_FLAG_SHOWN; /* it may be sent again */
+    if (!frame->transfer || header->payload_bytes < SHOWN_LEAST || channel->checked) return;
+    if (header->number - stripe->acknowledged > SHM_PULL_SHOWN_MOST) return;
+    if (!pccl__shm_pull_possible(&stripe->medium.pull)) return;
+    header->flags |= TCP_FLAG_SHOWN;
+    header->address = (uintptr_t)frame->payload;
+    stripe->shown++;
 }
 
 struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_stripe *stripe) {
@@ -90,6 +107,7 @@ struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_s
     struct tcp_header *header = &frame->header;
     if (header->kind == TCP_DATA) {
         header->number = ++stripe->sent;
+        show_payload(channel, stripe, frame);
     } else if (header->kind != TCP_ACK) {
         channel->control_written = max_u64(channel->control_written, header->number);
         stripe->control_taken = header->number;
@@ -120,6 +138,7 @@ bool pccl__tcp_acknowledge_data(struct tcp_channel *channel, struct tcp_stripe *
         if (!node) return false;
         struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
         stripe->acknowledged++;
+        if (frame->header.flags & TCP_FLAG_SHOWN) stripe->shown--;
         struct pccl__transfer *transfer = frame->transfer;
         if (transfer) {
             transfer->acknowledged += frame->header.payload_bytes;
@@ -157,20 +176,29 @@ bool pccl__tcp_acknowledge(struct tcp_channel *channel, struct tcp_stripe *strip
     return pccl__outbox_release(&channel->outbox, header->released) == PCCL_OK;
 }
 
+/* The other side no longer fetches, nor believes, what it was shown; nothing else of it is in our hands. */
+static void forsake(struct tcp_stripe *stripe, struct tcp_frame *frame) {
+    if (frame->header.flags & TCP_FLAG_SHOWN) pccl__shm_pull_take_back(&stripe->medium.pull, frame->header.number);
+    frame->transfer = NULL;
+    frame->forsaken = true;
+}
+
 /* Frames of `transfer` that nobody may be writing any more. */
-static void forsake_all(struct list *frames, const struct pccl__transfer *transfer) {
+static void forsake_all(struct tcp_stripe *stripe, struct list *frames, const struct pccl__transfer *transfer) {
     for (struct list *node = frames->next; node != frames; node = node->next) {
         struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
-        if (frame->transfer != transfer) continue;
-        frame->transfer = NULL;
-        frame->forsaken = true;
+        if (frame->transfer == transfer) forsake(stripe, frame);
     }
 }
 
-static bool detach_all(struct list *frames, const struct pccl__transfer *transfer) {
-    for (struct list *node = frames->next; node != frames; node = node->next) {
+static bool detach_all(struct tcp_stripe *stripe, const struct pccl__transfer *transfer) {
+    for (struct list *node = stripe->writing.next; node != &stripe->writing; node = node->next) {
         struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
-        if (frame->transfer == transfer && !pccl__tcp_frame_detach(frame)) return false;
+        if (frame->transfer != transfer) continue;
+        if (frame->header.flags & TCP_FLAG_SHOWN)
+            forsake(stripe, frame);
+        else if (!pccl__tcp_frame_detach(frame))
+            return false;
     }
     return true;
 }
@@ -186,10 +214,10 @@ void pccl__tcp_forsake(struct tcp_channel *channel, struct pccl__transfer *trans
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];
         if (!stripe) continue;
-        forsake_all(&stripe->retained, transfer);
+        forsake_all(stripe, &stripe->retained, transfer);
         /* A header that is out promises its payload: without memory for a copy the connection cannot be kept. */
-        if (!detach_all(&stripe->writing, transfer)) {
-            forsake_all(&stripe->writing, transfer);
+        if (!detach_all(stripe, transfer)) {
+            forsake_all(stripe, &stripe->writing, transfer);
             pccl__tcp_stripe_lost(stripe, 0, "out of memory");
         }
     }

@@ -47,7 +47,7 @@ static int gather(struct tcp_stripe *stripe, struct iovec parts[2 * WRITE_FRAMES
             node = &next->link;
         }
         struct tcp_frame *frame = LIST_ENTRY(node, struct tcp_frame, link);
-        uint32_t payload = frame->header.payload_bytes;
+        uint32_t payload = pccl__tcp_frame_follows(frame);
         bool joined = frame->payload == pccl__tcp_frame_own(frame);
         uint32_t first = TCP_HEADER_BYTES + (joined ? payload : 0);
         uint32_t second = joined ? 0 : payload;
@@ -65,7 +65,7 @@ static int gather(struct tcp_stripe *stripe, struct iovec parts[2 * WRITE_FRAMES
 static void advance(struct tcp_stripe *stripe, size_t bytes) {
     while (bytes > 0) {
         struct tcp_frame *frame = LIST_ENTRY(stripe->writing.next, struct tcp_frame, link);
-        size_t left = TCP_HEADER_BYTES + frame->header.payload_bytes - stripe->written;
+        size_t left = TCP_HEADER_BYTES + pccl__tcp_frame_follows(frame) - stripe->written;
         if (bytes < left) {
             stripe->written += (uint32_t)bytes;
             return;
@@ -119,6 +119,34 @@ static bool take_payload(struct tcp_stripe *stripe) {
     return count == left;
 }
 
+static bool finish_payload(struct tcp_stripe *stripe) {
+    if ((stripe->header.flags & TCP_FLAG_CHECKED) && stripe->payload_crc != stripe->header.payload_crc) {
+        pccl__tcp_stripe_lost(stripe, 0, "a damaged frame came");
+        return false;
+    }
+    stripe->in_payload = false;
+    return pccl__tcp_arrived(stripe->channel, stripe, NULL);
+}
+
+/* Fetches a payload from where it lies. One that its sender has taken back counts as received and is nowhere. */
+static bool pull_payload(struct tcp_stripe *stripe) {
+    const struct tcp_header *header = &stripe->header;
+    uint8_t *memory = pccl__landing_memory(&stripe->landing);
+    int error = 0;
+    if (memory)
+        error =
+            pccl__shm_pull_read(&stripe->medium.pull, header->number, memory, header->address, header->payload_bytes);
+    if (error == ECANCELED) {
+        pccl__landing_void(&stripe->landing);
+    } else if (error) {
+        pccl__tcp_stripe_lost(stripe, error, "cannot read the other side's memory");
+        return false;
+    }
+    stripe->payload_got = header->payload_bytes;
+    stripe->pulled += header->payload_bytes;
+    return finish_payload(stripe);
+}
+
 /* True when a header (and, of a control frame, its payload too) was in the buffer and has been taken. */
 static bool take_header(struct tcp_stripe *stripe) {
     struct tcp_header *header = &stripe->header;
@@ -134,6 +162,7 @@ static bool take_header(struct tcp_stripe *stripe) {
     stripe->begin += whole;
     stripe->payload_got = stripe->payload_crc = 0;
     stripe->in_payload = header->kind == TCP_DATA;
+    if (header->flags & TCP_FLAG_SHOWN) return pull_payload(stripe);
     if (stripe->in_payload) return true;
     at += TCP_HEADER_BYTES;
     check_payload(stripe, at, header->payload_bytes);
@@ -144,18 +173,10 @@ static bool take_header(struct tcp_stripe *stripe) {
     return pccl__tcp_arrived(stripe->channel, stripe, at);
 }
 
-static bool finish_payload(struct tcp_stripe *stripe) {
-    if ((stripe->header.flags & TCP_FLAG_CHECKED) && stripe->payload_crc != stripe->header.payload_crc) {
-        pccl__tcp_stripe_lost(stripe, 0, "a damaged frame came");
-        return false;
-    }
-    stripe->in_payload = false;
-    return pccl__tcp_arrived(stripe->channel, stripe, NULL);
-}
-
-/* Works off the buffer; what stays is less than a header and a notice. */
+/* Works off the buffer; what stays is less than a header and a notice, unless enough was pulled for this turn. */
 static void take_buffer(struct tcp_stripe *stripe) {
-    for (;;) {
+    size_t most = turn_bytes(stripe);
+    while (stripe->pulled < most) {
         if (stripe->in_payload) {
             if (!take_payload(stripe)) break;
             if (!finish_payload(stripe)) return;
@@ -168,6 +189,7 @@ static void take_buffer(struct tcp_stripe *stripe) {
     if (left > 0 && stripe->begin > 0) memmove(stripe->buffer, stripe->buffer + stripe->begin, left);
     stripe->begin = 0;
     stripe->end = left;
+    if (stripe->pulled >= most) stripe->readable = true; /* there may be another header */
 }
 
 /* How much to read into the buffer behind `direct` bytes of payload. A system call less is worth a copy; where there is
@@ -180,7 +202,9 @@ static size_t room_behind(const struct tcp_stripe *stripe, size_t direct) {
 /* A bounded amount per turn: what arrived is worked on while it is in the cache, and writing takes its turn. */
 void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
     size_t most = turn_bytes(stripe);
-    for (size_t taken = 0; taken < most && stripe->readable && stripe->fd >= 0;) {
+    stripe->pulled = 0;
+    if (stripe->end > 0) take_buffer(stripe);
+    for (size_t taken = 0; taken + stripe->pulled < most && stripe->readable && stripe->fd >= 0;) {
         struct iovec parts[2];
         int count = 0;
         size_t direct = 0;

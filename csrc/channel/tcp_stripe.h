@@ -48,6 +48,7 @@ struct tcp_stripe {
     uint32_t writing_count, written;
     struct list retained; /* DATA frames that the other side has not acknowledged */
     uint64_t sent, acknowledged;
+    uint32_t shown; /* DATA frames whose payload the other side fetches, not acknowledged */
     uint64_t control_taken, control_answered; /* of control frames: the last one written here; acknowledged here */
 
     /* Whether the other side still receives: tcp_silence.c. */
@@ -67,6 +68,7 @@ struct tcp_stripe {
     uint32_t partly_told;
     bool partly_now;
     bool in_payload;
+    uint32_t pulled;          /* bytes in this turn, from where they lay */
     struct tcp_header header; /* of the frame being read */
     struct pccl__landing landing;
     uint32_t payload_got, payload_crc;

@@ -33,9 +33,12 @@ enum {
     AT_OFFSET = 96,
     AT_PAYLOAD_BYTES = 100,
     AT_PAYLOAD_CRC = 104,
+    AT_ADDRESS = 104, /* of what is shown; else the two beside it */
     AT_ARGUMENT = 108
 };
 _Static_assert(AT_STAMP + PCCL__STAMP_BYTES == AT_BYTES && AT_ARGUMENT + 4 == TCP_HEADER_BYTES, "header layout");
+
+enum { FLAGS = TCP_FLAG_EAGER | TCP_FLAG_CHECKED | TCP_FLAG_OFFERED | TCP_FLAG_ASKS | TCP_FLAG_SHOWN };
 
 /* The CRC of a message whose CRC field, four bytes at `at`, counts as left out. */
 static uint32_t message_crc(const uint8_t *wire, size_t bytes, size_t at) {
@@ -60,14 +63,20 @@ void pccl__tcp_header_encode(const struct tcp_header *header, uint8_t wire[TCP_H
     put_u32(wire + AT_BYTES, header->bytes);
     put_u32(wire + AT_OFFSET, header->offset);
     put_u32(wire + AT_PAYLOAD_BYTES, header->payload_bytes);
-    put_u32(wire + AT_PAYLOAD_CRC, header->payload_crc);
-    put_u32(wire + AT_ARGUMENT, header->argument);
+    if (header->flags & TCP_FLAG_SHOWN) {
+        put_u64(wire + AT_ADDRESS, header->address);
+    } else {
+        put_u32(wire + AT_PAYLOAD_CRC, header->payload_crc);
+        put_u32(wire + AT_ARGUMENT, header->argument);
+    }
     put_u32(wire + AT_CRC, message_crc(wire, TCP_HEADER_BYTES, AT_CRC));
 }
 
 /* The limits that hold for a frame of its kind whatever the state of the link. */
 static bool header_is_sound(const struct tcp_header *h) {
     bool eager = h->flags & TCP_FLAG_EAGER;
+    bool shown = h->flags & TCP_FLAG_SHOWN;
+    if (shown && (h->kind != TCP_DATA || eager || (h->flags & TCP_FLAG_CHECKED) || h->payload_bytes == 0)) return false;
     if ((h->flags & TCP_FLAG_ASKS) && (h->kind != TCP_ACK || h->flags != TCP_FLAG_ASKS)) return false;
     if ((h->flags & TCP_FLAG_OFFERED) && (eager || h->kind != TCP_DATA)) return false;
     switch (h->kind) {
@@ -104,13 +113,17 @@ bool pccl__tcp_header_decode(struct tcp_header *header, const uint8_t wire[TCP_H
         .bytes = get_u32(wire + AT_BYTES),
         .offset = get_u32(wire + AT_OFFSET),
         .payload_bytes = get_u32(wire + AT_PAYLOAD_BYTES),
-        .payload_crc = get_u32(wire + AT_PAYLOAD_CRC),
-        .argument = get_u32(wire + AT_ARGUMENT),
         .kind = wire[AT_KIND],
         .flags = wire[AT_FLAGS],
     };
     memcpy(header->stamp.bytes, wire + AT_STAMP, PCCL__STAMP_BYTES);
-    if (header->flags & ~(TCP_FLAG_EAGER | TCP_FLAG_CHECKED | TCP_FLAG_OFFERED | TCP_FLAG_ASKS)) return false;
+    if (header->flags & TCP_FLAG_SHOWN) {
+        header->address = get_u64(wire + AT_ADDRESS);
+    } else {
+        header->payload_crc = get_u32(wire + AT_PAYLOAD_CRC);
+        header->argument = get_u32(wire + AT_ARGUMENT);
+    }
+    if (header->flags & ~FLAGS) return false;
     return header_is_sound(header);
 }
 

@@ -12,7 +12,7 @@
 #include "channel/channel.h"
 
 enum {
-    TCP_WIRE_VERSION = 3,
+    TCP_WIRE_VERSION = 4,
     TCP_HELLO_BYTES = 88,
     TCP_ANSWER_BYTES = 32,
     TCP_HEADER_BYTES = 112,
@@ -37,7 +37,8 @@ enum {
     TCP_FLAG_EAGER = 1,
     TCP_FLAG_CHECKED = 2, /* payload_crc holds the payload's CRC32C */
     TCP_FLAG_OFFERED = 4, /* an OFFER of this transfer was sent, and may come later on another stripe */
-    TCP_FLAG_ASKS = 8     /* ACK: to be answered on this stripe */
+    TCP_FLAG_ASKS = 8,    /* ACK: to be answered on this stripe */
+    TCP_FLAG_SHOWN = 16   /* DATA without payload behind it: it lies at `address` in the sender's memory (shm_pull.h) */
 };
 
 struct tcp_header {
@@ -48,6 +49,7 @@ struct tcp_header {
     struct pccl__key key;
     struct pccl__stamp stamp;
     uint32_t bytes, offset, payload_bytes, payload_crc, argument;
+    uint64_t address; /* with TCP_FLAG_SHOWN, in the place of the two before */
     uint8_t kind, flags;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * tcp_medium_test.c - links whose stripes go through shared memory: the conformance suite, and what is particular to
- * them. Agreeing or falling back, stripes that come again, the last words of a peer that closed, one that scribbles,
- * one that is killed, and a side that sleeps without looking.
+ * them. Agreeing or falling back, pulling large pieces and taking them back, stripes that come again, the last words of
+ * a peer that closed, one that scribbles, one that is killed, and a side that sleeps without looking.
  */
 #include <errno.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "shared_conform.h"
 #include "shared_tcp.h"
 
-enum { RING_BYTES = 64 * 1024 };
+enum { RING_BYTES = 64 * 1024, LARGE_BYTES = 1000 * 1000 };
 
 static void test_conformance(uint32_t stripes, uint32_t ring_bytes) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = stripes, .ring_bytes = ring_bytes};
@@ -177,6 +177,73 @@ static void come_to_rest(struct pair *pair) {
     pair_nudge(pair, 10); /* takes what still hangs in sockets */
 }
 
+static void refuse_pulling(struct tcp_transport *transport, int end) { transport->pulling = end == 0; }
+
+/* Large pieces are shown where both can read the other's memory, and go through the ring where one cannot. */
+static void test_pull(bool refused) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 7, true);
+    for (int end = 0; end < 2; end++)
+        if (refused) refuse_pulling(tcp_transport_of(((struct tcp_world *)pair.state)->transports[end]), end);
+    pair_settle(&pair);
+    for (int end = 0; end < 2; end++) {
+        struct tcp_stripe *stripe = tcp_end(&pair, end)->stripes[0];
+        EXPECT(pccl__shm_pull_possible(&stripe->medium.pull) == !refused);
+        uint64_t passed = stripe->medium.out.mine;
+        struct pccl__key key = pair_key(&pair, 1);
+        struct parcel *recv = pair_recv(&pair, !end, key, LARGE_BYTES);
+        struct parcel *send = pair_send(&pair, end, key, LARGE_BYTES);
+        pair_await(&pair, recv, PCCL_OK);
+        pair_await(&pair, send, PCCL_OK);
+        passed = stripe->medium.out.mine - passed;
+        EXPECT(refused ? passed > LARGE_BYTES : passed < LARGE_BYTES / 3, "%llu", (unsigned long long)passed);
+    }
+    pair_free(&pair);
+}
+
+static bool any_shown(const struct list *frames) {
+    for (const struct list *node = frames->next; node != frames; node = node->next)
+        if (LIST_ENTRY(node, struct tcp_frame, link)->header.flags & TCP_FLAG_SHOWN) return true;
+    return false;
+}
+
+/* A send that is cancelled between showing and pulling: its memory is free at once, what was in it comes nowhere, and
+ * the link goes on. */
+static void test_taken_back(void) {
+    struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pair_new(&pair, &driver, 8, true);
+    pair_settle(&pair);
+    come_to_rest(&pair);
+    struct tcp_stripe *stripe = tcp_end(&pair, 0)->stripes[0];
+    struct pccl__channel *ends[2] = {pair.ends[0].channel, pair.ends[1].channel};
+    struct pccl__key key = pair_key(&pair, 1);
+    struct parcel *recv = pair_recv(&pair, 1, key, LARGE_BYTES);
+    struct parcel *send = pair_send(&pair, 0, key, LARGE_BYTES);
+    struct pccl__done done;
+    pccl__done_init(&done);
+    ends[1]->ops->progress(ends[1], clock_now_ns(), &done); /* its go-ahead */
+    EXPECT(((struct tcp_world *)pair.state)
+               ->transports[0]
+               ->ops->look(((struct tcp_world *)pair.state)->transports[0], false));
+    while (!any_shown(&stripe->retained)) ends[0]->ops->progress(ends[0], clock_now_ns(), &done);
+    EXPECT(list_empty(&done.transfers));
+    pair_cancel(&pair, send, PCCL_ABORTED);
+    pair_await(&pair, send, PCCL_ABORTED); /* its memory is scribbled over from here on */
+    pair_settle(&pair);
+    EXPECT(recv->transfer.state == PCCL__POSTED && !ends[0]->broken && !ends[1]->broken);
+    pair_cancel(&pair, recv, PCCL_ABORTED);
+    pair_await(&pair, recv, PCCL_ABORTED);
+    key = pair_key(&pair, 1);
+    recv = pair_recv(&pair, 1, key, LARGE_BYTES);
+    pair_send(&pair, 0, key, LARGE_BYTES);
+    pair_await(&pair, recv, PCCL_OK);
+    pair_free(&pair);
+}
+
 /* A bell rings for a sleeper, once, and for nobody who looks by himself. */
 static void test_bells(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES};
@@ -234,8 +301,8 @@ static void test_guess(void) {
     pair_free(&pair);
 }
 
-/* SIGKILL in the middle of everything: nothing of it stays. */
-static void test_killed_process(void) {
+/* SIGKILL in the middle of everything, of single-copy reads too: nothing of it stays. */
+static void test_killed_process(uint64_t seed) {
     struct tcp_setup setup = {
         .address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
@@ -245,6 +312,7 @@ static void test_killed_process(void) {
     EXPECT(tcp_end(&pair, 0)->stripes[0]->medium.rings, "across processes, too");
     struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
     struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    pair_nudge(&pair, (uint32_t)seed);
     EXPECT(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     pair_await(&pair, send, PCCL_PEER_LOST);
     pair_await(&pair, recv, PCCL_PEER_LOST);
@@ -279,12 +347,15 @@ int main(void) {
         test_scribbler(end, false);
         test_scribbler(end, true);
     }
+    test_pull(false);
+    test_pull(true);
+    test_taken_back();
     test_bells();
     test_guess();
     test_sizes(0, TCP_RING_BYTES, TCP_RING_BYTES);
     test_sizes(5, TCP_RING_BYTES, TCP_RING_BYTES / 8);
     test_sizes(64, TCP_RING_BYTES, TCP_RING_LEAST);
     test_sizes(64, SHM_RING_LEAST, SHM_RING_LEAST);
-    test_killed_process();
+    for (uint64_t seed = 0; seed < 8; seed++) test_killed_process(seed);
     FINISH();
 }

@@ -48,6 +48,11 @@ static void test_headers_come_back(void) {
         EXPECT(back.payload_bytes == header.payload_bytes && back.payload_crc == header.payload_crc);
         EXPECT(back.argument == header.argument && back.kind == header.kind);
     }
+    struct tcp_header shown = sample(TCP_DATA), back;
+    shown.flags = TCP_FLAG_SHOWN;
+    shown.address = UINT64_MAX - 12;
+    EXPECT(round_trip(&shown, &back) && back.address == shown.address && back.payload_bytes == shown.payload_bytes);
+    EXPECT(back.payload_crc == 0 && back.argument == 0, "the address stands in their place");
 }
 
 static void test_limits(void) {
@@ -95,6 +100,19 @@ static void test_limits(void) {
     h = sample(TCP_DATA);
     h.flags = TCP_FLAG_ASKS;
     EXPECT(!is_sound(h), "only an ACK asks");
+    h = sample(TCP_DATA);
+    h.flags = TCP_FLAG_SHOWN;
+    EXPECT(is_sound(h));
+    h.flags = TCP_FLAG_SHOWN | TCP_FLAG_CHECKED;
+    EXPECT(!is_sound(h), "there is no place for the sum");
+    h.flags = TCP_FLAG_SHOWN | TCP_FLAG_EAGER;
+    EXPECT(!is_sound(h), "eager data are copied");
+    h.flags = TCP_FLAG_SHOWN;
+    h.payload_bytes = h.bytes = 0;
+    EXPECT(!is_sound(h), "nothing lies nowhere");
+    h = sample(TCP_OFFER);
+    h.flags = TCP_FLAG_SHOWN;
+    EXPECT(!is_sound(h), "only data are shown");
     h = sample(TCP_ACK);
     h.flags = 0x80;
     EXPECT(!is_sound(h), "an unknown flag");

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shm_pull_test.c - what is pulled is right, or known to be nothing: taken back, closed, unmapped, of another process,
+ * of one that was killed in the middle; and where the system forbids it, that is found out at the beginning.
+ */
+#include "channel/shm_pull.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/prng.h"
+#include "check.h"
+
+enum { WORDS = 64 * 1024, BYTES = WORDS * 8, KILLS = 12 };
+
+/* What two sides share. Of a piece, all words are equal: its number. */
+struct world {
+    struct shm_pull_shared sides[2];
+    _Atomic uint64_t number, memory; /* of the piece that the child shows now */
+};
+
+static struct shm_proof proofs[2] = {{{1, 2, 3}}, {{4, 5, 6}}};
+
+static struct world *make(void) {
+    struct world *world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT(world != MAP_FAILED);
+    return world;
+}
+
+static void drop(struct world *world) { EXPECT(munmap(world, sizeof *world) == 0); }
+
+/* Both sides in this process. */
+static void open_both(struct world *world, struct shm_pull pulls[2]) {
+    for (int i = 0; i < 2; i++) pccl__shm_pull_show(&world->sides[i], &proofs[i]);
+    for (int i = 0; i < 2; i++) pccl__shm_pull_open(&pulls[i], &world->sides[i], &world->sides[!i]);
+}
+
+static void fill(uint64_t *memory, uint64_t number) {
+    for (int i = 0; i < WORDS; i++) memory[i] = number;
+}
+
+static bool holds(const uint64_t *memory, uint64_t number) {
+    for (int i = 0; i < WORDS; i++)
+        if (memory[i] != number) return false;
+    return true;
+}
+
+static void test_taking_back(void) {
+    static uint64_t source[WORDS], target[WORDS];
+    struct world *world = make();
+    struct shm_pull pulls[2] = {{0}};
+    EXPECT(!pccl__shm_pull_possible(&pulls[0]), "not open");
+    EXPECT(pccl__shm_pull_read(&pulls[0], 1, target, (uintptr_t)source, BYTES) == EPROTO);
+    open_both(world, pulls);
+    EXPECT(pccl__shm_pull_possible(&pulls[0]) && pccl__shm_pull_possible(&pulls[1]));
+    uint64_t last = 3 * SHM_PULL_SHOWN_MOST;
+    for (uint64_t number = 1; number <= last; number++) {
+        bool taken_back = number % 3 == 0;
+        fill(source, number);
+        if (taken_back) pccl__shm_pull_take_back(&pulls[0], number);
+        int error = pccl__shm_pull_read(&pulls[1], number, target, (uintptr_t)source, BYTES);
+        EXPECT(error == (taken_back ? ECANCELED : 0), "%d", error);
+        EXPECT(taken_back || holds(target, number));
+    }
+    EXPECT(pccl__shm_pull_read(&pulls[1], last + 1, target, (uintptr_t)source, 8) == 0);
+    pccl__shm_pull_close(&pulls[0]);
+    EXPECT(!pccl__shm_pull_possible(&pulls[0]));
+    EXPECT(pccl__shm_pull_read(&pulls[1], last + 1, target, (uintptr_t)source, 8) == ECONNRESET, "nothing is believed");
+    pccl__shm_pull_close(&pulls[0]);
+    drop(world);
+}
+
+/* Memory that is gone, wholly or from its second page on, is an error and not a wrong byte. */
+static void test_unmapped(void) {
+    static uint64_t target[WORDS];
+    struct world *world = make();
+    struct shm_pull pulls[2];
+    open_both(world, pulls);
+    uint8_t *source = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(source != MAP_FAILED && munmap(source + 4096, BYTES - 4096) == 0);
+    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 4096) == 0);
+    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, BYTES) == EFAULT);
+    EXPECT(munmap(source, 4096) == 0);
+    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 4096) == EFAULT);
+    drop(world);
+}
+
+/* The number alone proves nothing: the process that has it now may be another one. */
+static void test_other_process(void) {
+    static uint64_t source[WORDS], target[WORDS];
+    struct world *world = make();
+    struct shm_pull pulls[2];
+    open_both(world, pulls);
+    struct shm_proof kept = proofs[0];
+    proofs[0].bytes[SHM_PROOF_BYTES - 1] ^= 1; /* as it would be in another program */
+    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 8) == ESRCH);
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0]);
+    EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who was not proved is told so");
+    proofs[0] = kept;
+    world->sides[0].process = 0;
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0]);
+    EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who shows nothing is not read");
+    drop(world);
+}
+
+/* The system forbids reading in this process, as a sandbox does. */
+static void forbid(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    EXPECT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void expect_success(pid_t child) {
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void test_forbidden(void) {
+    static uint64_t source[WORDS], target[WORDS];
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        struct world *world = make();
+        struct shm_pull pulls[2];
+        open_both(world, pulls);
+        forbid();
+        EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, BYTES) == EPERM, "later: an error");
+        open_both(world, pulls);
+        EXPECT(!pccl__shm_pull_possible(&pulls[0]) && !pccl__shm_pull_possible(&pulls[1]), "before: the other way");
+        _exit(0);
+    }
+    expect_success(child);
+}
+
+/* Shows pieces in memory that it uses again at once: sometimes the reader is in time, sometimes it is taken back. */
+static void show_for_ever(struct world *world, uint64_t seed) {
+    static uint64_t memory[2][WORDS];
+    struct shm_pull pull;
+    pccl__shm_pull_show(&world->sides[0], &proofs[0]);
+    pccl__shm_pull_open(&pull, &world->sides[0], &world->sides[1]);
+    for (uint64_t number = 1;; number++) {
+        uint64_t *piece = memory[number % 2];
+        fill(piece, number);
+        atomic_store(&world->memory, (uintptr_t)piece);
+        atomic_store(&world->number, number);
+        for (uint32_t i = prng_below(&seed, 200000); i > 0; i--) atomic_thread_fence(memory_order_seq_cst);
+        pccl__shm_pull_take_back(&pull, number);
+        fill(piece, 0);
+    }
+}
+
+/* Pulls from a process that takes back what it likes and is killed whenever it is: a word of another piece, or of none,
+ * is never believed. */
+static void test_killed(uint64_t seed) {
+    static uint64_t target[WORDS];
+    struct world *world = make();
+    proofs[0].bytes[3] = (uint8_t)seed;
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) show_for_ever(world, seed);
+    while (atomic_load(&world->number) == 0) continue;
+    struct shm_pull pull;
+    pccl__shm_pull_show(&world->sides[1], &proofs[1]);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0]);
+    int error = 0;
+    uint32_t good = 0, void_count = 0, kill_at = 20 + prng_below(&seed, 100);
+    for (uint32_t i = 0; error == 0 || error == ECANCELED; i++) {
+        uint64_t number = atomic_load(&world->number), memory = atomic_load(&world->memory);
+        if (i == kill_at) EXPECT(kill(child, SIGKILL) == 0);
+        error = pccl__shm_pull_read(&pull, number, target, memory, BYTES);
+        good += error == 0;
+        void_count += error == ECANCELED;
+        /* A number that is older than the memory beside it was taken back before that was shown. */
+        EXPECT(error != 0 || holds(target, number), "piece %" PRIu64, number);
+    }
+    EXPECT(error == ESRCH || error == EFAULT || error == EPERM, "%s", strerror(error));
+    EXPECT(good + void_count >= kill_at);
+    EXPECT(waitpid(child, NULL, 0) == child);
+    EXPECT(pccl__shm_pull_read(&pull, 1, target, atomic_load(&world->memory), BYTES) != 0, "its number is free now");
+    drop(world);
+}
+
+int main(void) {
+    test_taking_back();
+    test_unmapped();
+    test_other_process();
+    test_forbidden();
+    for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed);
+    FINISH();
+}
