@@ -88,8 +88,8 @@ static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_st
     return frame || !stripe->ack_now ? frame : acknowledgement(channel, stripe);
 }
 
-/* Has the other side fetch a large piece from where it lies, if it can: one copy instead of two, and no memory that both
- * write. */
+/* Has the other side fetch a large piece from where it lies, if it can: one copy instead of two, and no memory that
+ * both write. */
 static void show_payload(struct tcp_channel *channel, struct tcp_stripe *stripe, struct tcp_frame *frame) {
     struct tcp_header *header = &frame->header;
     header->flags &= (uint8_t)~TCP_FLAG_SHOWN; /* it may be sent again */

@@ -274,7 +274,7 @@ static void frame(struct session *s, struct far *far) {
     header.released = lies % 32 == 29 ? fuzz_u32(in) : 0;
     if (header.kind != TCP_ACK) header.number = (data ? ++far->sent_data : ++s->sent_control) + (lies % 32 == 28);
     if (data) {
-        header.flags = (uint8_t)(fuzz_byte(in) & 7);
+        header.flags = (uint8_t)(fuzz_byte(in) & (7 | TCP_FLAG_SHOWN));
         header.offset = header.flags & TCP_FLAG_EAGER ? 0 : pick_size(in);
         header.payload_bytes = header.flags & TCP_FLAG_EAGER ? header.bytes : pick_size(in);
     } else if (header.kind == TCP_NOTICE) {
