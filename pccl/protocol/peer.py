@@ -499,11 +499,12 @@ class PeerProtocol:
         return []
 
     def _on_expelled(self, message: ExpelledNotice, now: int) -> list[PeerOutput]:
+        if self._phase is Phase.JOINING:  # it was meant for an earlier life under this id, or for a view that was lost
+            return self._greet_again()
         return self._halt(Status.EXPELLED, f"this peer was removed from the run: {message.text}", now)
 
     def _on_who_are_you(self, message: WhoAreYou, now: int) -> list[PeerOutput]:
-        self._welcomed = False
-        return [self._hello()]
+        return self._greet_again()
 
     def _on_state_message(self, message: Message, now: int) -> list[PeerOutput]:
         if isinstance(message, StatePlan):
@@ -530,6 +531,10 @@ class PeerProtocol:
         """How long a connection that stands may bring nothing before it is dialled afresh. It may be mute for good, as
         when another process came under this id. So early that the master hears of it before it takes us for lost."""
         return self._silence_ms // 2
+
+    def _greet_again(self) -> list[PeerOutput]:
+        self._welcomed = False
+        return [self._hello()]
 
     def _hello(self) -> Tell:
         return Tell(Hello(PROTOCOL_VERSION, self._secret, self.group, self.epoch))

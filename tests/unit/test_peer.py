@@ -438,6 +438,15 @@ def test_an_expelled_peer_ends_all_its_calls() -> None:
     assert (reject.call, reject.status) == (3, Status.EXPELLED)
 
 
+def test_a_newcomer_is_not_expelled_for_an_earlier_life() -> None:
+    """B45: the router may hear it under its id already when the master tells the earlier life that it is lost."""
+    peer = _joining()
+    assert peer.received(ExpelledNotice("rank 1 was lost"), 0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 0))]
+    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2))]
+    peer.received(_view(admitted=(1,)), 0)
+    assert (peer.halted, peer.epoch) == (False, 4)
+
+
 def test_a_call_after_the_end_says_why_it_ended() -> None:
     """Its user may not have met the reason yet: who was stopped for long finds out by its next joint call."""
     peer = _member()
