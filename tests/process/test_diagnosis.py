@@ -201,7 +201,7 @@ def test_a_loss_leaves_a_trace_that_its_error_names(tmp_path: Path) -> None:
         assert trace.header.reason == "PeerLost"
         assert [it.status for it in trace.operations if it.collective == "all_reduce"] == [int(pccl.Status.PEER_LOST)]
         kinds = [it.kind for it in trace.events]
-        assert {"epoch", "link_up", "link_down", "frozen"} <= set(kinds)
+        assert {"epoch", "link_up", "frozen"} <= set(kinds)  # the master may be faster than the end of a link
     after = file.decode((traces / "asked0").read_bytes())
     assert [it.status for it in after.operations if it.collective == "all_reduce"] == [
         int(pccl.Status.PEER_LOST),
