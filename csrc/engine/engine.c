@@ -192,6 +192,16 @@ static void drive(struct pccl_engine *engine, struct pccl_operation *op, uint64_
     wake_sleepers(engine);
 }
 
+/* What an operation had to say when it ended may still stand in a channel, and others wait for it: it goes before the
+ * caller does, who may not come back for long. */
+static void last_word(struct pccl_engine *engine) {
+    uint64_t now_ns = engine->core->now_ns;
+    if (pccl__core_deadline(engine->core) > now_ns) return;
+    uint32_t before = engine->core->ended_count;
+    pccl__core_step(engine->core, now_ns);
+    pccl__engine_publish(engine, before);
+}
+
 void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, uint64_t deadline_ns) {
     while (!op->ended && !engine->forked && clock_now_ns() < deadline_ns) {
         if (engine->driving)
@@ -199,8 +209,9 @@ void pccl__engine_wait(struct pccl_engine *engine, struct pccl_operation *op, ui
         else
             drive(engine, op, deadline_ns);
     }
-    if (!engine->driving && engine->sleepers == 0 && !engine->forked)
-        pccl__engine_tend(engine, engine->core->ended_count);
+    if (engine->driving || engine->sleepers > 0 || engine->forked) return;
+    last_word(engine);
+    pccl__engine_tend(engine, engine->core->ended_count);
 }
 
 void pccl__engine_kick(struct pccl_engine *engine) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_test.c - engines over real links, through pccl.h alone: several peers in one process, a thread each. What the
- * single-threaded core cannot show: locks, hand-over between callers and the background thread, events, descriptors.
+ * engine_test.c - engines over real links, through pccl.h (what a call leaves behind is looked at inside): several peers
+ * in one process, a thread each. What the single-threaded core cannot show: locks, hand-over between callers and the
+ * background thread, events, descriptors.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "engine/engine.h"
 #include "pccl.h"
 
 enum { PEERS = 4, ROUNDS = 300 };
@@ -127,6 +129,27 @@ static void *reduce_many(void *argument) {
 static void *reduce_big(void *argument) {
     reduce_once(argument, 1, 3000001, false);
     return NULL;
+}
+
+/* What the end of an operation leaves in a channel, another member waits for. */
+static void *say_last_words(void *argument) {
+    struct worker *me = argument;
+    pccl_engine *engine = me->world->engine[me->rank];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        reduce_once(me, round, 1 + round % 3, false);
+        EXPECT(pccl__engine_enter(engine));
+        EXPECT(!engine->core->group.channels[1 - me->rank]->ready, "round %u: rank %u left without its last word",
+               round, me->rank);
+        pccl__engine_leave(engine);
+    }
+    return NULL;
+}
+
+static void test_last_words(uint32_t stripes) {
+    struct world w;
+    make(&w, 2, stripes);
+    together(&w, 2, say_last_words);
+    destroy(&w, 2);
 }
 
 static void test_results(uint32_t size, uint32_t stripes) {
@@ -470,6 +493,8 @@ int main(void) {
     test_results(2, 1);
     test_results(4, 1);
     test_results(4, 3);
+    test_last_words(1);
+    test_last_words(3);
     test_loss();
     test_mismatch();
     test_state();
