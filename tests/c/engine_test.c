@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_test.c - engines over real links, through pccl.h (what a call leaves behind is looked at inside): several peers
- * in one process, a thread each. What the single-threaded core cannot show: locks, hand-over between callers and the
- * background thread, events, descriptors.
+ * engine_test.c - engines over real links, through pccl.h (what a call leaves behind is looked at inside): several
+ * peers in one process, a thread each. What the single-threaded core cannot show: locks, hand-over between callers and
+ * the background thread, events, descriptors.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
