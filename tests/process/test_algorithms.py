@@ -30,6 +30,8 @@ SETUPS: dict[str, dict[str, Any]] = {
     "shm": {"shm": "auto"},
     "deferred": {"commit": "deferred"},
 }
+BELLS = 64
+"""So few bytes are no data: where memory is shared, one wakes who sleeps."""
 TRANSPORTS = {"tcp": {"tcp"}, "two hosts": {"tcp", "shm"}, "shm": {"shm"}, "deferred": {"tcp"}}
 
 
@@ -57,15 +59,15 @@ def once_each() -> list[Case]:
 
 
 def strike(team: Team, collective: str, elements: int, in_place: bool, options: Options) -> None:
-    """One of four is killed in the middle of what passes through the relays; if nothing does, once all have been told
-    to call. The survivors agree on an exact result, and another one takes its place."""
+    """One of four is killed in the middle of what passes through the relays; if that are only bells, once all have been
+    told to call. The survivors agree on an exact result, and another one takes its place."""
     everyone, victim = sorted(team.members), team.all[2]
     survivors = team.others(victim)
     half = team.traffic(collective, elements, in_place, **options) // 2
-    if half > 0:
+    if half > BELLS:
         team.data.at(half, victim.child.kill)
     team.begin(collective, elements, in_place, **options)
-    if half == 0:
+    if half <= BELLS:
         victim.child.kill()
     result = team.outcomes(survivors)
     victim.child.kill()  # with fewer acknowledgements than before, it comes after the operation
