@@ -26,6 +26,7 @@ def forms() -> dict[str, tuple[object, object]]:
 def test_the_starting_form_takes_what_the_blocking_one_takes(name: str) -> None:
     blocking, starting = (inspect.signature(form) for form in forms()[name])
     assert blocking.parameters == starting.parameters
+    assert blocking.parameters["priority"].default == 0
     assert starting.return_annotation.endswith("Handle")
     form = getattr(pccl.Communicator, f"{name}_async")
     assert form.__name__ == f"{name}_async"
@@ -37,11 +38,11 @@ class Recorder(pccl.collectives.Collectives):
 
     _modes = Modes.of(deferred=False, preserve_input=True)
 
-    def _run(self, request: Request) -> tuple[str, int]:  # type: ignore[override]
-        return "run", request.call.count
+    def _run(self, request: Request, priority: int = 0) -> tuple[str, int, int]:  # type: ignore[override]
+        return "run", request.call.count, priority
 
-    def _launch(self, request: Request) -> tuple[str, int]:  # type: ignore[override]
-        return "launch", request.call.count
+    def _launch(self, request: Request, priority: int = 0) -> tuple[str, int, int]:  # type: ignore[override]
+        return "launch", request.call.count, priority
 
     def _group(self, epoch: int = 0) -> Members:
         return Members(5, 2, 0).within(epoch)
@@ -50,8 +51,8 @@ class Recorder(pccl.collectives.Collectives):
 def test_one_runs_and_the_other_starts_the_same_request() -> None:
     x, y = np.ones(4), np.ones(8)
     recorder = Recorder()
-    assert recorder.all_gather(x, y, epoch=5) == ("run", 4)
-    assert recorder.all_gather_async(x, y, epoch=5) == ("launch", 4)
+    assert recorder.all_gather(x, y, epoch=5) == ("run", 4, 0)
+    assert recorder.all_gather_async(x, y, epoch=5, priority=2) == ("launch", 4, 2)
     for form in (recorder.all_gather, recorder.all_gather_async):
         with pytest.raises(pccl.PeerLost):
             form(x, y, epoch=4)
