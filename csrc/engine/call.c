@@ -108,9 +108,9 @@ pccl_status pccl__call_layout(const pccl_call *call, uint32_t size, uint32_t ran
 
 /* ---------------------------------------------------------------- buffers */
 
-static bool overlap(const uint8_t *a, uint64_t a_bytes, const uint8_t *b, uint64_t b_bytes) {
-    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+/* In numbers: where nothing is given or got, the pointer may be NULL, which C lets nobody calculate with. */
+static bool overlap(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes) {
+    return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
 }
 
 pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error) {
@@ -120,7 +120,7 @@ pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__l
         mul_overflows(pccl__layout_output(layout), element, &output) || input > INT64_MAX || output > INT64_MAX)
         return pccl__fail(error, PCCL_INVALID, "%llu elements of %s for %u ranks are too many bytes",
                           (unsigned long long)call->count, pccl_dtype_name(call->dtype), layout->size);
-    const uint8_t *in = call->input, *out = call->output;
+    uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;
     if ((input && !in) || (output && !out))
         return pccl__fail(error, PCCL_INVALID, "%s of %llu elements needs buffers, got a NULL pointer", name,
                           (unsigned long long)call->count);

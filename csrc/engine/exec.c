@@ -329,8 +329,8 @@ static void copy_unreceived(struct pccl_operation *op) {
  * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_output(&op->layout);
-    const uint8_t *own = (const uint8_t *)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes;
-    bool overwrites = pccl__layout_overwrites(op->call.collective) && op->call.output == own && elements > 0;
+    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
+    bool overwrites = pccl__layout_overwrites(op->call.collective) && (uintptr_t)op->call.output == own && elements > 0;
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
