@@ -9,8 +9,9 @@
 
 enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_CHUNK = 4 };
 
-/* Backups of this size leave the caches before anyone could want them back. */
-enum { STREAM_BYTES = 4 << 20 };
+/* Backups of this size, those of all members on this host together, leave the caches before anyone could want them
+ * back. */
+enum { STREAM_BYTES = 16 << 20 };
 
 /* ---------------------------------------------------------------- pieces */
 
@@ -145,7 +146,7 @@ static void save_input(struct pccl_operation *op, const struct pccl__task *task,
     if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
     uint8_t *at = result_at(op, piece);
     size_t bytes = piece.place.elements * op->element_bytes;
-    if (op->shadow_bytes >= STREAM_BYTES)
+    if (op->shadow_streams)
         pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
     else
         memcpy(op->shadow + (at - op->result), at, bytes);
@@ -338,6 +339,7 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
     /* What is copied without a receive is not saved: a scaled input is, in a scan. */
+    op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
     op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
     if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
     return PCCL_OK;

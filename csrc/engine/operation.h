@@ -102,6 +102,7 @@ struct pccl_operation {
     uint8_t *result; /* the output, or the shadow */
     uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;
+    bool shadow_streams; /* past the caches */
     enum pccl__shadow_use shadow_use;
     uint8_t *saved; /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
     void *arena;    /* slots, tasks, finish transfers */
