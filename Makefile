@@ -21,7 +21,7 @@ MINUTES ?= 10
 CLANG ?= clang
 # Tests of what turns other processes' and files' bytes into objects, and of the cores that hear any of those objects.
 PARSERS := $(addprefix tests/unit/test_,messages.py journal.py file.py stress_scenario.py relay_commands.py master.py \
-	peer.py state_sync.py)
+	peer.py state_sync.py packing.py exchange.py)
 VENV := .venv
 RUN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')

@@ -39,6 +39,7 @@ from pccl.errors import (
     InvalidArgument,
     LocalError,
     MasterLost,
+    ObjectError,
     OperationTimeout,
     OutOfMemory,
     PCCLError,
@@ -55,6 +56,7 @@ from pccl.errors import (
     WaitTimeout,
 )
 from pccl.handle import Handle
+from pccl.lanes import Job
 from pccl.master import MasterNode
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
 from pccl.trace.dump import install_trace_signal
@@ -79,9 +81,11 @@ __all__ = [
     "Expelled",
     "Handle",
     "InvalidArgument",
+    "Job",
     "LocalError",
     "MasterLost",
     "MasterNode",
+    "ObjectError",
     "OperationTimeout",
     "OutOfMemory",
     "PCCLError",

@@ -2,7 +2,8 @@
 """What members of a group do together: every collective, blocking and not.
 
 The one idea: each method only names its arguments. `request.py` and `parts.py` check them, and a Communicator runs what
-comes out. Those that combine are in `reductions.py`, those that move in `moves.py`.
+comes out. Those that combine are in `reductions.py`, those that move in `moves.py`, those of Python objects in
+`objects.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from pccl import request
 from pccl._native import ReduceInfo
 from pccl.forms import starting
 from pccl.moves import Moves
+from pccl.objects import Objects
 from pccl.reductions import Reductions
 
 
-class Collectives(Reductions, Moves):
+class Collectives(Reductions, Moves, Objects):
     """The collectives of a Communicator.
 
-    Each has a form that ends in `_async`, which returns a Handle at once: `wait(timeout)`, `done()`, or `await` in
-    asyncio. Memory belongs to the operation until then. What every one raises is said at `all_reduce`.
+    Each has a form that ends in `_async`, which returns a Handle (or Job) at once: `wait(timeout)`, `done()`, or
+    `await` in asyncio. Memory belongs to the operation until it has ended, which it does whether awaited or not:
+    cancelling who awaits it ends the waiting only. What every one raises is said at `all_reduce`.
     """
 
     def barrier(self, *, tag: int = 0, priority: int = 0, timeout: float | None = None) -> ReduceInfo:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
@@ -26,6 +27,7 @@ from pccl.control import Control, ControlOptions
 from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
+from pccl.lanes import Job, Lanes
 from pccl.messages import View
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request
@@ -129,6 +131,7 @@ class Communicator(Collectives):
             deterministic=truth("deterministic", deterministic),
         )
         self._flights = Flights()
+        self._lanes = Lanes()
         self._connecting: dict[str, int] = {}  # who does: taken in one step, which Ctrl-C cannot come between
         self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
         self._control: Control | None = None
@@ -165,7 +168,7 @@ class Communicator(Collectives):
             raise InvalidArgument("this communicator is connected already")
         self._end()  # what an interrupt left of an attempt before
         try:
-            control = Control(options, self._flights)
+            control = Control(options, self._flights, self._lanes)
         except OSError as failure:
             raise SystemFailure(f"no descriptors for another communicator: {failure}") from None
         _alive.add(control)
@@ -370,6 +373,17 @@ class Communicator(Collectives):
 
         flight = self._flights.launch(request, lambda token: engine.start(call, token), seen)
         return Handle(flight, self)
+
+    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Job[Any]:
+        return self._lanes.submit(tag, name, partial(self._take, steps, next(steps)))
+
+    def _take(self, steps: Generator[Request, None, Any], request: Request) -> Any:
+        try:
+            while True:
+                self._run(request)
+                request = next(steps)
+        except StopIteration as end:
+            return end.value
 
     def _failed(self, failure: PCCLError) -> None:
         if self._control is not None:

@@ -32,6 +32,7 @@ from pccl._native import Engine, EngineOptions, Event, constants
 from pccl.addresses import HostPort
 from pccl.errors import Closed, PCCLError, ProtocolError, Status, error_for
 from pccl.handle import Flights
+from pccl.lanes import Lanes
 from pccl.messages import Census, View
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.state_peer import PeerStateSync
@@ -130,10 +131,11 @@ class Call:
 class Control:
     """The control plane of one peer, from `start` to `stop`. Public methods may be called from any thread."""
 
-    def __init__(self, options: ControlOptions, flights: Flights) -> None:
+    def __init__(self, options: ControlOptions, flights: Flights, lanes: Lanes) -> None:
         """Raises OSError when the process has hardly any descriptors left."""
         self._options = options
         self._flights = flights
+        self._lanes = lanes
         # A router takes ids that begin with a zero byte for its own.
         self.peer = bytes([secrets.randbelow(255) + 1]) + secrets.token_bytes(15)
         self._protocol = PeerProtocol(
@@ -370,7 +372,7 @@ class Control:
     # ------------------------------------------------------------ what goes into the core
 
     def _vote(self, kind: VoteKind, number: int, body: bytes) -> None:
-        pending = 0 if self.engine is None else self.engine.pending()
+        pending = self._lanes.pending() + (0 if self.engine is None else self.engine.pending())
         self._perform(self._protocol.vote(kind, number, body, pending, _now()))
 
     def _connected(self) -> None:

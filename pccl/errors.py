@@ -35,6 +35,7 @@ class Status(IntEnum):
     PENDING = 16
     VERSION = 100
     PENDING_OPERATIONS = 101
+    OBJECT = 102
 
 
 class PCCLError(Exception):
@@ -150,6 +151,13 @@ class SharedStateError(RemoteError):
     status = Status.STATE
 
 
+class ObjectError(RemoteError):
+    """A Python object was not handed over: it could not be packed, is larger than a member takes, or its bytes are
+    damaged; the text names the rank that has it."""
+
+    status = Status.OBJECT
+
+
 class ProtocolError(RemoteError):
     """The other side broke the wire protocol."""
 
@@ -181,6 +189,7 @@ ERROR_CLASSES: dict[Status, type[PCCLError]] = {
     Status.PENDING: WaitTimeout,
     Status.VERSION: VersionMismatch,
     Status.PENDING_OPERATIONS: PendingOperations,
+    Status.OBJECT: ObjectError,
 }
 
 

@@ -18,13 +18,14 @@ from typing import Any, NoReturn
 
 from pccl._native import SLICE_MS, Operation, ReduceInfo
 from pccl.arguments import patience
+from pccl.awaited import Awaited
 from pccl.errors import Closed, PCCLError, WaitTimeout
 
 
 class Flight:
     """One unfinished operation: what it borrows, who awaits it, and, once it has ended, its outcome."""
 
-    __slots__ = ("_lock", "_seen", "_waiters", "memory", "operation", "outcome")
+    __slots__ = ("_seen", "awaited", "memory", "operation", "outcome")
 
     def __init__(self, memory: object, seen: Callable[[PCCLError], None] | None = None) -> None:
         """`seen` is called with each failure that the user is shown."""
@@ -32,8 +33,7 @@ class Flight:
         self._seen = seen
         self.operation: Operation | None = None
         self.outcome: ReduceInfo | PCCLError | None = None
-        self._lock = threading.Lock()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.awaited = Awaited()
 
     def poll(self, timeout_ms: int) -> ReduceInfo | PCCLError | None:
         """The outcome, or None when the operation has not ended within `timeout_ms`."""
@@ -66,26 +66,16 @@ class Flight:
     def land(self) -> None:
         """The operation has ended, or its engine is gone: gives its memory back and wakes who awaits it."""
         self.poll(0)
-        with self._lock:
-            waiters, self._waiters = self._waiters, []
-            self.memory = self.operation = None
-        for loop, future in waiters:
-            try:
-                loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # that loop is closed; nobody awaits any more
-                continue
+        self.memory = self.operation = None
+        self.awaited.end()
 
-    def add_waiter(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-        """`future` gets a result on its loop once the operation has landed."""
-        with self._lock:
-            operation = self.operation
-            if operation is not None:
-                self._waiters.append((loop, future))
-        if operation is None:
-            future.set_result(None)
-        else:
+    def landing(self) -> asyncio.Future[None]:
+        """Of the running loop; it is done once the operation has landed."""
+        future, operation = self.awaited.future(), self.operation
+        if operation is not None:
             with contextlib.suppress(Closed):  # then it lands with the engine's end
                 operation.prompt()
+        return future
 
 
 class Flights:
@@ -180,13 +170,5 @@ class Handle:
 
     def __await__(self) -> Generator[Any, None, ReduceInfo]:
         if not self.done():
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            self._flight.add_waiter(loop, future)
-            yield from future
+            yield from self._flight.landing()
         return self.wait()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -20,7 +20,8 @@ from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
 from pccl.enums import Algorithm, Collective, PremulSum, ReduceOp
 from pccl.errors import InvalidArgument, PeerLost
 
-TAG_MAX = 2**64 - 1
+TAG_MAX = 2**63 - 1
+"""The engine knows as many above it, which are pccl's own."""
 
 _REDUCING = (
     Collective.ALL_REDUCE,

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A whole run in one process, a thread per member: for what needs no process of its own, as it starts in no time."""
+"""Whole runs in one process, a thread per member: for what needs no process of its own, as it starts in no time."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pccl
 from tests.process.harness import LIMIT_S, gather
@@ -89,3 +90,42 @@ class Local:
     def _join(self, comm: pccl.Communicator) -> None:
         comm.connect()
         gather(comm, len(self.comms))
+
+
+def at_once(calls: list[Callable[[], object]]) -> list[object]:
+    """Makes each call in a thread of its own: what they returned. Raises what one raised."""
+    outcomes: list[object] = [None] * len(calls)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return outcomes
+
+
+def joined(address: str, groups: list[int], peers: int, shm: Literal["auto", "off"] = "auto") -> list[pccl.Communicator]:
+    """One communicator per entry, `peers` of each group."""
+    comms = [pccl.Communicator(address, group, min_world_size=1, shm=shm) for group in groups]
+
+    def join(comm: pccl.Communicator) -> None:
+        comm.connect()
+        while comm.global_world_size < len(groups) or comm.group_world_size < peers:
+            if comm.are_peers_pending():
+                comm.update_topology()
+
+    at_once([partial(join, comm) for comm in comms])
+    return comms
+
+
+def close(comms: list[pccl.Communicator]) -> None:
+    at_once([comm.close for comm in comms])

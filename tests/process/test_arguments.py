@@ -157,7 +157,7 @@ def test_tensors(comm: pccl.Communicator) -> None:
 
 def test_operations_own_numbers(comm: pccl.Communicator) -> None:
     x = X.copy()
-    for value in (-1, 2**64, *NUMBERS_NOT, 0.0):
+    for value in (-1, 2**63, *NUMBERS_NOT, 0.0):
         refused("tag must be a whole number", comm.all_reduce, x, tag=value)
         refused("tag must be a whole number", comm.barrier_async, tag=value)
         refused("root ", comm.broadcast, x, root=value)
@@ -167,7 +167,7 @@ def test_operations_own_numbers(comm: pccl.Communicator) -> None:
     for value in (0, -1, NAN, INFINITY, "x", 1j):
         refused("timeout must be", comm.all_reduce, x, timeout=value)
         refused("timeout must be", comm.commit, timeout=value)
-    for tag in (2**64 - 1, np.uint64(2**64 - 1), np.int64(5)):
+    for tag in (2**63 - 1, np.uint64(2**63 - 1), np.int64(5)):
         assert comm.all_reduce(x, tag=tag).world_size == 1
 
 
@@ -185,7 +185,7 @@ def test_lists_and_descriptors(comm: pccl.Communicator) -> None:
         refused(".", comm.all_reduce_multiple_with_retry, value)
     for value in (0, -1, 2**17, *NUMBERS_NOT):
         refused("max_in_flight", comm.all_reduce_multiple_with_retry, [X], max_in_flight=value)
-    for value in (2**64 - 1, *NUMBERS_NOT):
+    for value in (2**63 - 1, *NUMBERS_NOT):
         refused("tag must be", comm.all_reduce_multiple_with_retry, [X, X], tag=value)
     refused("operand_descriptor", comm.all_reduce, X, operand_descriptor=5)
     untyped: Any = "float32"

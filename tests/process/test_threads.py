@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 
 import pccl
 from tests.process.harness import gather
-from tests.process.local import Local
+from tests.process.local import Local, at_once, close, joined
 
 pytestmark = pytest.mark.process
 
@@ -27,45 +26,6 @@ def node() -> Iterator[pccl.MasterNode]:
     with pccl.MasterNode("127.0.0.1:0") as node:
         node.run()
         yield node
-
-
-def at_once(calls: list[Callable[[], object]]) -> list[object]:
-    """Makes each call in a thread of its own: what they returned. Raises what one raised."""
-    outcomes: list[object] = [None] * len(calls)
-    failures: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            outcomes[number] = calls[number]()
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return outcomes
-
-
-def joined(address: str, groups: list[int], peers: int, shm: Shm = "auto") -> list[pccl.Communicator]:
-    """One communicator per entry, `peers` of each group."""
-    comms = [pccl.Communicator(address, group, min_world_size=1, shm=shm) for group in groups]
-
-    def join(comm: pccl.Communicator) -> None:
-        comm.connect()
-        while comm.global_world_size < len(groups) or comm.group_world_size < peers:
-            if comm.are_peers_pending():
-                comm.update_topology()
-
-    at_once([partial(join, comm) for comm in comms])
-    return comms
-
-
-def close(comms: list[pccl.Communicator]) -> None:
-    at_once([comm.close for comm in comms])
 
 
 def reduced(comm: pccl.Communicator, thread: int, step: int, size: int) -> bool:

@@ -128,7 +128,7 @@ def test_broadcast_reads_and_writes_one_array() -> None:
     ("arguments", "text"),
     [
         ({"tag": -1}, "tag must be a whole number"),
-        ({"tag": 2**64}, "tag must be a whole number"),
+        ({"tag": 2**63}, "tag must be a whole number"),
         ({"tag": 1.5}, "tag must be a whole number"),
         ({"timeout": 0}, "timeout must be a positive number"),
         ({"timeout": -1.0}, "timeout must be a positive number"),
