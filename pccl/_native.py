@@ -129,7 +129,7 @@ def counts(of: Sequence[int]) -> Pointer:
     return ffi.new("uint64_t[]", of)
 
 
-def call(**fields: Any) -> Pointer:
+def call(fields: dict[str, Any]) -> Pointer:
     """A `pccl_call` with these fields, the others zero. It keeps nothing alive."""
     return ffi.new(_CALL, fields)
 
@@ -325,7 +325,7 @@ class Engine:
         slot = self._take()
         try:
             status = lib.pccl_run(self._engine, call, SLICE_MS, slot.operation, slot.info, slot.error)
-            while status == lib.PCCL_PENDING:
+            while status == _PENDING:
                 status = lib.pccl_wait(slot.operation[0], SLICE_MS, slot.info, slot.error)
             if status:
                 raise _failure(slot.error)
@@ -338,7 +338,7 @@ class Engine:
     def start(self, call: Pointer, token: int) -> Operation:
         """Starts an operation whose `token` comes when it has ended. The caller keeps what `call` points to alive until
         then."""
-        call.flags |= lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG
+        call.flags |= _NOTICED
         call.token = token
         slot = self._take()
         try:
@@ -474,7 +474,7 @@ class Operation:
         slot = engine._take()
         try:
             status = lib.pccl_wait(self._operation, timeout_ms, slot.info, slot.error)
-            if status == lib.PCCL_PENDING:
+            if status == _PENDING:
                 return None
             if status:
                 raise _failure(slot.error)
@@ -520,6 +520,9 @@ def _names(of: Any, count: int) -> list[str]:
 
 
 _CALL = ffi.typeof("pccl_call *")
+_tuple = tuple.__new__  # a NamedTuple's own constructor takes twice as long
+_PENDING = int(lib.PCCL_PENDING)
+_NOTICED = int(lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG)
 _COLLECTIVES = _names(lib.pccl_collective_name, lib.PCCL_COLLECTIVE_COUNT)
 _DTYPES = _names(lib.pccl_dtype_name, lib.PCCL_DTYPE_COUNT)
 _DTYPE_BYTES = [int(lib.pccl_dtype_bytes(number)) for number in range(lib.PCCL_DTYPE_COUNT)]
@@ -574,7 +577,8 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
 
 
 def _info(info: Pointer) -> ReduceInfo:
-    return ReduceInfo(info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+    fields = (info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+    return _tuple(ReduceInfo, fields)
 
 
 def _failure(error: Pointer) -> PCCLError:

@@ -141,15 +141,22 @@ class Handle:
     def wait(self, timeout: float | None = None) -> ReduceInfo:
         """Blocks until the operation has ended, up to `timeout` seconds (None: as long as the operation itself may
         take). Raises what it ended with, or WaitTimeout while it still goes on. Ctrl-C interrupts the wait only."""
+        flight = self._flight
+        outcome = flight.poll(SLICE_MS) if timeout is None else self._within(timeout)
+        while outcome is None:
+            outcome = flight.poll(SLICE_MS)
+        if isinstance(outcome, PCCLError):
+            flight.show(outcome)
+        return outcome
+
+    def _within(self, timeout: float) -> ReduceInfo | PCCLError:
         deadline = time.monotonic() + patience(timeout)
         while True:
-            left_ms = (deadline - time.monotonic()) * 1000
-            outcome = self._flight.poll(int(min(SLICE_MS, max(0, left_ms))))
-            if isinstance(outcome, PCCLError):
-                self._flight.show(outcome)
+            left_s = deadline - time.monotonic()
+            outcome = self._flight.poll(int(min(SLICE_MS, max(0, left_s * 1000))))
             if outcome is not None:
                 return outcome
-            if time.monotonic() >= deadline:
+            if left_s <= 0:
                 raise WaitTimeout(f"not ended within {timeout:g} s: {self._flight.describe()}")
 
     def done(self) -> bool:

@@ -14,19 +14,22 @@ from pccl import _native, arrays
 from pccl._native import NULL, Pointer, constants
 from pccl.arguments import whole
 from pccl.arrays import NOTHING, Borrowed
-from pccl.enums import Collective, PremulSum
+from pccl.enums import Collective, PremulSum, ReduceOp
 from pccl.errors import InvalidArgument
 from pccl.request import Members, Modes, Request, build
 
 Counts = Sequence[int] | None
 """Elements by rank."""
 
+_NO_OP = ReduceOp.SUM
+"""Of what only moves."""
+
 
 def all_gather(
     send: Any, recv: Any, recv_counts: Counts, tag: int, timeout: float | None, modes: Modes, group: Members
 ) -> Request:
     """`recv` holds all parts. Raises InvalidArgument, as all functions here."""
-    return _uneven(Collective.ALL_GATHER, send, None, recv, recv_counts, 0, 0, tag, timeout, modes, group)
+    return _uneven(Collective.ALL_GATHER, send, None, recv, recv_counts, 0, _NO_OP, tag, timeout, modes, group)
 
 
 def reduce_scatter(
@@ -54,7 +57,7 @@ def all_to_all(
     group: Members,
 ) -> Request:
     """Both hold parts for, and of, all."""
-    return _uneven(Collective.ALL_TO_ALL, send, send_counts, recv, recv_counts, 0, 0, tag, timeout, modes, group)
+    return _uneven(Collective.ALL_TO_ALL, send, send_counts, recv, recv_counts, 0, _NO_OP, tag, timeout, modes, group)
 
 
 def gather(
@@ -65,7 +68,7 @@ def gather(
         recv = recv_counts = None
     elif recv is None or recv_counts is None:
         raise InvalidArgument("the root of a gather_v needs recv and recv_counts")
-    return _uneven(Collective.GATHER, send, None, recv, recv_counts, root, 0, tag, timeout, modes, group)
+    return _uneven(Collective.GATHER, send, None, recv, recv_counts, root, _NO_OP, tag, timeout, modes, group)
 
 
 def scatter(
@@ -76,7 +79,7 @@ def scatter(
         send = send_counts = None
     elif send is None or send_counts is None:
         raise InvalidArgument("the root of a scatter_v needs send and send_counts")
-    return _uneven(Collective.SCATTER, send, send_counts, recv, None, root, 0, tag, timeout, modes, group)
+    return _uneven(Collective.SCATTER, send, send_counts, recv, None, root, _NO_OP, tag, timeout, modes, group)
 
 
 def _uneven(

@@ -30,6 +30,7 @@ _REDUCING = (
     Collective.SCAN,
     Collective.EXSCAN,
 )
+_PREMUL_SUM = ReduceOp.PREMUL_SUM
 _SPREADING = (Collective.REDUCE_SCATTER, Collective.SCATTER, Collective.ALL_TO_ALL)
 """Whose `send` holds a part for each rank."""
 
@@ -116,11 +117,11 @@ def all_reduces(
             if not isinstance(reduction, ReduceDescriptor):
                 raise InvalidArgument(f"reduce_descriptor is a {type(reduction).__name__}, not a ReduceDescriptor")
             descriptors.check(item.send, reduction.operand_descriptor, reduction.quantization_options)
-            one = all_reduce(item.send, item.recv, reduction.op, reduction.tag, 0, timeout, modes)
+            one = all_reduce(item.send, item.recv, reduction.op, reduction.tag, Algorithm.AUTO, timeout, modes)
             if one.call.count != reduction.count:
                 raise InvalidArgument(f"a descriptor says {reduction.count} elements, its array has {one.call.count}")
         else:
-            one = all_reduce(item, None, op, first_tag + index, 0, timeout, modes)
+            one = all_reduce(item, None, op, first_tag + index, Algorithm.AUTO, timeout, modes)
         requests.append(one)
     if not requests:
         raise InvalidArgument("there is nothing to reduce")
@@ -287,27 +288,28 @@ def build(
     epoch: int = 0,
     root: int = 0,
     *,
-    op: int | PremulSum = 0,
-    algorithm: int = 0,
+    op: int | PremulSum = ReduceOp.SUM,
+    algorithm: int = Algorithm.AUTO,
 ) -> Request:
     """Checks what all have in common. `elements` as `pccl_call` counts them; 0 as `epoch` is any."""
-    kind, factor = _reduction(op)
-    call = _native.call(
-        collective=collective,
-        dtype=target.dtype if source is NOTHING else source.dtype,
-        op=kind,
-        algorithm=named("algorithm", algorithm, Algorithm),
-        root=root,
-        flags=flags,
-        count=elements,
-        tag=whole("tag", tag, 0, TAG_MAX),
-        input=source.pointer,
-        output=target.pointer,
-        expected_epoch=epoch,
-        timeout_ms=0 if timeout is None else milliseconds("timeout", timeout),
-        factor=factor,
-    )
-    return Request(call, (source, target))
+    fields = {
+        "collective": collective,
+        "dtype": target.dtype if source is NOTHING else source.dtype,
+        "op": op,
+        "algorithm": algorithm if algorithm.__class__ is Algorithm else named("algorithm", algorithm, Algorithm),
+        "root": root,
+        "flags": flags,
+        "count": elements,
+        "tag": tag if tag.__class__ is int and 0 <= tag <= TAG_MAX else whole("tag", tag, 0, TAG_MAX),
+        "input": source.pointer,
+        "output": target.pointer,
+        "expected_epoch": epoch,
+    }
+    if op.__class__ is not ReduceOp or op is _PREMUL_SUM:
+        fields["op"], fields["factor"] = _reduction(op)
+    if timeout is not None:
+        fields["timeout_ms"] = milliseconds("timeout", timeout)
+    return Request(_native.call(fields), (source, target))
 
 
 def _reduction(op: int | PremulSum) -> tuple[int, float]:

@@ -74,7 +74,7 @@ def reduction(array: np.ndarray, **fields: int) -> _native.Pointer:
     """The call that reduces an array in place. The array has to be kept alive."""
     memory = arrays.borrow(array, True, "x")
     layout = {"dtype": memory.dtype, "count": memory.elements, "input": memory.pointer, "output": memory.pointer}
-    return _native.call(collective=constants.PCCL_ALL_REDUCE, **layout, **fields)
+    return _native.call({"collective": constants.PCCL_ALL_REDUCE, **layout, **fields})
 
 
 def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
@@ -205,8 +205,8 @@ def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
 def test_explain_names_an_algorithm(pair: list[Engine]) -> None:
     kinds = {"collective": constants.PCCL_ALL_REDUCE, "dtype": constants.PCCL_FLOAT32}
     for count in (1, 1 << 26):
-        assert ":" in pair[0].explain(_native.call(**kinds, count=count))
-    forced = pair[0].explain(_native.call(**kinds, count=1, algorithm=constants.PCCL_RING))
+        assert ":" in pair[0].explain(_native.call({**kinds, "count": count}))
+    forced = pair[0].explain(_native.call({**kinds, "count": 1, "algorithm": constants.PCCL_RING}))
     assert forced.startswith("ring")
 
 
