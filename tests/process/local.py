@@ -113,7 +113,9 @@ def at_once(calls: list[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
-def joined(address: str, groups: list[int], peers: int, shm: Literal["auto", "off"] = "auto") -> list[pccl.Communicator]:
+def joined(
+    address: str, groups: list[int], peers: int, shm: Literal["auto", "off"] = "auto"
+) -> list[pccl.Communicator]:
     """One communicator per entry, `peers` of each group."""
     comms = [pccl.Communicator(address, group, min_world_size=1, shm=shm) for group in groups]
 
