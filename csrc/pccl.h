@@ -135,7 +135,8 @@ typedef enum pccl_algorithm {
     PCCL_HALVING = 10,
     PCCL_LINE = 11,
     PCCL_HIERARCHICAL = 12,
-    PCCL_ALGORITHM_COUNT = 13
+    PCCL_LEADERS = 13,
+    PCCL_ALGORITHM_COUNT = 14
 } pccl_algorithm;
 
 /* Which links between members a group uses. */
@@ -207,6 +208,19 @@ typedef struct pccl_operation_name {
     uint32_t sequence; /* counts from 0 within an epoch and tag */
 } pccl_operation_name;
 
+/* What a link costs. 0: not known, so that a default is taken. */
+typedef struct pccl_price {
+    uint64_t latency_ns;  /* one way, for a small message */
+    uint64_t transfer_ns; /* what each message costs who handles it */
+    uint64_t bytes_per_s; /* one way */
+} pccl_price;
+
+/* Algorithms are chosen by these, so they are equal on all members. */
+typedef struct pccl_prices {
+    pccl_price inside;  /* between members of one host */
+    pccl_price between; /* between hosts; all members of a host share its bandwidth */
+} pccl_prices;
+
 typedef struct pccl_view {
     uint64_t epoch; /* larger than any installed before */
     uint32_t size;
@@ -218,6 +232,7 @@ typedef struct pccl_view {
     const uint32_t *parents; /* TREE: `size` places in `ring`, by place in `ring`: each one's parent. The tree is
                                 numbered in preorder: place 0 is the root and its own parent, and what is below a place
                                 stands right behind it */
+    pccl_prices prices;      /* all zero: nothing was measured */
     /* The verdicts for the epoch before: operations not named here that have not returned are aborted. */
     const pccl_operation_name *commits;
     uint32_t commits_count;

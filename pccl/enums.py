@@ -133,7 +133,10 @@ class Algorithm(IntEnum):
     LINE = constants.PCCL_LINE
     """Along the ring without one of its links, for what passes from one member to another."""
     HIERARCHICAL = constants.PCCL_HIERARCHICAL
-    """Within each host first, then between hosts, so that fewer bytes and rounds go the long way."""
+    """Within each host first, then between hosts, so that fewer bytes and rounds go the long way. Every member of a
+    host leads a slice: for large vectors."""
+    LEADERS = constants.PCCL_LEADERS
+    """In two levels, too, but one member speaks for each host: for small vectors."""
 
 
 class Attribute(Enum):

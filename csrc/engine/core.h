@@ -69,6 +69,7 @@ struct pccl__core {
     struct pccl__recorder recorder;
     struct list asked;                   /* wait.c: struct asked, oldest first */
     struct list schedules;               /* start.c: those of this epoch */
+    struct pccl__offers offers;          /* what planners ask in this epoch */
     const struct pccl__planner *barrier; /* whose plan is exec.finish */
     uint64_t now_ns;
     uint64_t newest_epoch;

@@ -73,6 +73,7 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
     next->epoch = view->epoch;
     next->size = view->size;
     next->rank = view->rank;
+    next->prices = view->prices;
     next->members = malloc(view->size * sizeof *next->members);
     next->ring = malloc(view->size * sizeof *next->ring);
     next->channels = calloc(view->size, sizeof(struct pccl__channel *));

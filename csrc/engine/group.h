@@ -19,6 +19,7 @@ struct pccl__group {
     uint32_t *ring;                  /* [size] ranks by position */
     struct pccl__shape shape;        /* which links plans use, by position */
     struct pccl__channel **channels; /* [size] by rank; NULL at our own */
+    pccl_prices prices;              /* of links, as all members have them */
     uint8_t *used;                   /* [size] by rank: plans may use our link to it */
     uint8_t *doubts_told;            /* [size] by rank: that the link cannot be made has been told */
     uint8_t *awaited;                /* [size] by rank: somebody wants to know when the link is there */

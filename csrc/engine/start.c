@@ -4,22 +4,15 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/status.h"
 #include "engine/call.h"
 #include "engine/core.h"
+#include "engine/prices.h"
 
 /* ---------------------------------------------------------------- schedules */
-
-static const struct pccl__link_models here = {
-    .inside = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
-    .between = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
-};
-static const struct pccl__link_models apart = {
-    .inside = {.latency_ns = 15000, .overhead_ns = 1500, .bytes_per_ns = 2.0},
-    .between = {.latency_ns = 250000, .overhead_ns = 3000, .bytes_per_ns = 1.0},
-};
 
 struct cached {
     struct list link;
@@ -68,7 +61,9 @@ void pccl__core_drop_schedules(struct pccl__core *core) {
 
 pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
     pccl__core_drop_schedules(core);
-    core->barrier = pccl__planner_choose(PCCL_BARRIER, &core->group.shape, 0, 0, here, NULL, 0);
+    pccl__offers_make(&core->offers, &core->group.shape,
+                      pccl__prices_models(&core->group.prices, core->group.one_host));
+    core->barrier = pccl__planner_choose(&core->offers, PCCL_BARRIER, 0, 0);
     return schedule_for(core, PCCL_BARRIER, core->barrier, core->group.position, 0, &core->exec.finish);
 }
 
@@ -80,18 +75,23 @@ static uint8_t needed(const pccl_call *call, const struct pccl__layout *layout) 
     return layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
 }
 
-/* Only what all members know alike may enter the choice: sizes, the shape, and whether the group spans hosts. NULL: the
+static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *layout) {
+    return pccl__layout_total(layout) * pccl_dtype_bytes(call->dtype);
+}
+
+/* NULL: nobody was asked for, or it does not serve. */
+static const struct pccl__planner *wanted(const struct pccl__core *core, const pccl_call *call, uint8_t traits) {
+    const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
+    return planner && pccl__planner_fits(planner, &core->group.shape, traits) ? planner : NULL;
+}
+
+/* Only what all members know alike may enter the choice: sizes, the shape, and the prices of the view. NULL: the
  * links that are left do not serve this call. */
 static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call,
-                                          const struct pccl__layout *layout, char *why, size_t bytes) {
-    const struct pccl__planner *wanted = pccl__planner_find(call->collective, call->algorithm);
-    if (wanted && pccl__planner_fits(wanted, &core->group.shape, needed(call, layout))) {
-        if (why) snprintf(why, bytes, "forced by the caller");
-        return wanted;
-    }
-    uint64_t total = pccl__layout_total(layout) * pccl_dtype_bytes(call->dtype);
-    return pccl__planner_choose(call->collective, &core->group.shape, total, needed(call, layout),
-                                core->group.one_host ? here : apart, why, bytes);
+                                          const struct pccl__layout *layout) {
+    uint8_t traits = needed(call, layout);
+    const struct pccl__planner *planner = wanted(core, call, traits);
+    return planner ? planner : pccl__planner_choose(&core->offers, call->collective, total_bytes(call, layout), traits);
 }
 
 static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank) {
@@ -105,20 +105,27 @@ static const char *no_way(const pccl_call *call) {
     return "no way for uneven parts around the links that are down: even parts have one";
 }
 
+static void say_more(char *text, size_t text_bytes, const char *separator, const char *more) {
+    size_t used = strlen(text);
+    snprintf(text + used, text_bytes - used, "%s%s", separator, more);
+}
+
 static pccl_status explain_choice(const struct pccl__core *core, const pccl_call *call,
                                   const struct pccl__layout *layout, char *text, size_t text_bytes, pccl_error *error) {
-    static const char *const limits[PCCL_SHAPE_COUNT] = {"", "; some links are down, the ring has none of them",
-                                                         "; so many links are down that only a tree is left"};
-    const char *links = limits[core->group.shape.kind];
-    if (!pccl__has_data(call->collective)) {
-        snprintf(text, text_bytes, "%s: the only algorithm of %s%s", pccl_algorithm_name(core->barrier->algorithm),
-                 pccl_collective_name(call->collective), links);
-        return PCCL_OK;
-    }
-    char why[160];
-    const struct pccl__planner *planner = choose(core, call, layout, why, sizeof why);
+    static const char *const limits[PCCL_SHAPE_COUNT] = {"", "some links are down, the ring has none of them",
+                                                         "so many links are down that only a tree is left"};
+    const struct pccl__group *group = &core->group;
+    bool has_data = pccl__has_data(call->collective);
+    uint8_t traits = has_data ? needed(call, layout) : 0;
+    const struct pccl__planner *planner = has_data ? choose(core, call, layout) : core->barrier;
     if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", no_way(call));
-    snprintf(text, text_bytes, "%s: %s%s", pccl_algorithm_name(planner->algorithm), why, links);
+    pccl__planner_explain(&core->offers, planner, &group->shape, has_data ? total_bytes(call, layout) : 0, traits, text,
+                          text_bytes);
+    char prices[160];
+    pccl__prices_text(&group->prices, group->one_host, prices, sizeof prices);
+    say_more(text, text_bytes, "; at ", prices);
+    if (has_data && wanted(core, call, traits)) say_more(text, text_bytes, "; ", "forced by the caller");
+    if (group->shape.kind != PCCL_SHAPE_FULL) say_more(text, text_bytes, "; ", limits[group->shape.kind]);
     return PCCL_OK;
 }
 
@@ -200,7 +207,7 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     const struct pccl__planner *planner = NULL;
     if (pccl__has_data(op->call.collective)) {
-        planner = choose(core, &op->call, &op->layout, NULL, 0);
+        planner = choose(core, &op->call, &op->layout);
         if (!planner) return PCCL_UNSUPPORTED;
     }
     bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);

@@ -9,181 +9,100 @@
  * because they also spread the arithmetic.
  *
  * There are two classes of links, those inside a host and those between hosts. A planner that knows hosts
- * (PCCL__BY_HOST) pays each part of its work at the price of the links it uses, and all bytes that leave one host, for
- * its members share a wire. Any other pays the price between hosts for all it does: its slowest link sets the pace.
- * Near ties go to the one that knows hosts, which loses less where the wire is slower than assumed. It is considered
- * only where there are several and some have several members; within one host it would be everyone to everyone at once,
- * which the model takes for free.
+ * (PCCL__BY_HOST) pays each part of its work at the price of the links it uses, and between hosts for all bytes that
+ * leave one, for its members share a wire. Any other pays the price between hosts for all it does: its slowest link
+ * sets the pace. Where it joins any pairs, all members of a host may use their wire at once; around the ring only one
+ * does. Near ties go to the one that knows hosts, which loses less where the wire is slower than assumed. It is
+ * considered only where there are several and some have several members; within one host it would be everyone to
+ * everyone at once, which the model takes for free.
  *
- * Only those are asked whose links the group's shape has. A new algorithm is one file with its builder and one line
- * here; each collective needs one for each shape.
+ * Only those are asked whose links the group's shape has. All that the choice depends on is part of the view or of the
+ * call, so all members choose alike. What a planner asks is worked out once per view (pccl__offers_make).
+ *
+ * A new algorithm is one file with its builder, its formula in work.c, and one line here; each collective needs one for
+ * each shape.
  */
 #include "plan/plan.h"
 
+#include <stdarg.h>
 #include <stdio.h>
-
-#include "base/bits.h"
-#include "plan/side.h"
 
 /* An earlier line of the table wins unless a later one is cheaper by more than this. */
 static const double NEAR_TIE = 1.05;
 
-typedef const struct pccl__shape *shape_ref;
-
-static double ring_rounds(shape_ref shape) { return shape->size - 1.0; }
-static double ring_volume(shape_ref shape) { return (shape->size - 1.0) / shape->size; }
-static double ring_all_reduce_rounds(shape_ref shape) { return 2.0 * ring_rounds(shape); }
-static double ring_all_reduce_volume(shape_ref shape) { return 2.0 * ring_volume(shape); }
-static double ring_barrier_rounds(shape_ref shape) { return shape->size / 2; }
-
-static uint32_t floor_log2(uint32_t size) { return 31 - (uint32_t)__builtin_clz(size); }
-static bool is_power(uint32_t size) { return (size & (size - 1)) == 0; }
-static double doubling_rounds(shape_ref shape) { return floor_log2(shape->size) + (is_power(shape->size) ? 0.0 : 2.0); }
-static double doubling_volume(shape_ref shape) { return floor_log2(shape->size) + (is_power(shape->size) ? 0.0 : 1.0); }
-
-static double chain_volume(shape_ref shape) { return shape->size > 1 ? 1.0 : 0.0; }
-static double binomial_rounds(shape_ref shape) { return log2_ceil(shape->size); }
-static double no_volume(shape_ref shape) { return 0.0 * shape->size; }
-
-static double tree_rounds(shape_ref shape) { return 2.0 * shape->below[0]; }
-static double tree_diameter(shape_ref shape) { return shape->diameter; }
-static double tree_volume(shape_ref shape) { return shape->degree; }
-static double tree_gather_volume(shape_ref shape) { return shape->degree - ring_volume(shape); }
-
-static double one_round(shape_ref shape) { return shape->size > 1; }
-static double two_rounds(shape_ref shape) { return 2.0 * one_round(shape); }
-static double star_volume(shape_ref shape) { return shape->size - 1.0; }
-
-static double halving_rounds(shape_ref shape) {
-    return 2.0 * floor_log2(shape->size) + (is_power(shape->size) ? 0.0 : 2.0);
-}
-static double halving_volume(shape_ref shape) {
-    double power = 1u << floor_log2(shape->size);
-    return 2.0 * (power - 1) / power + (is_power(shape->size) ? 0.0 : 1.0);
-}
-
-static double scatter_volume(shape_ref shape) { return is_power(shape->size) ? ring_volume(shape) : 1.0; }
-static double scatter_transfers(shape_ref shape) { return scatter_volume(shape) * shape->size; }
-
-static double halving_transfers(shape_ref shape) {
-    double power = 1u << floor_log2(shape->size);
-    return 2.0 * (power - 1) + (is_power(shape->size) ? 0.0 : power);
-}
-
-static double bruck_transfers(shape_ref shape) {
-    double bits = 0;
-    for (uint32_t far = 1; far < shape->size; far++) bits += __builtin_popcount(far);
-    return bits;
-}
-static double bruck_volume(shape_ref shape) { return bruck_transfers(shape) / shape->size; }
-
-static double exscan_rounds(shape_ref shape) { return shape->size > 1 ? 1.0 + log2_ceil(shape->size - 1) : 0.0; }
-static double chain_exscan_volume(shape_ref shape) { return shape->size > 2 ? 2.0 : shape->size - 1.0; }
-
-/* What goes on inside hosts: giving to the leaders, and back from them. */
-static double inside_rounds(shape_ref shape) { return shape->host_most > 1 ? 2.0 : 0.0; }
-static double inside_volume(shape_ref shape) {
-    return (shape->host_least + shape->host_most - 2.0) / shape->host_least;
-}
-static double inside_transfers(shape_ref shape) {
-    return (shape->host_least + shape->host_most - 2.0) * pccl__shape_hosts(shape);
-}
-static double leaders_rounds(shape_ref shape) { return 2.0 * (pccl__shape_hosts(shape) - 1.0); }
-static double leaders_volume(shape_ref shape) {
-    return leaders_rounds(shape) / pccl__shape_hosts(shape) / shape->host_least;
-}
-static double hierarchical_rounds(shape_ref shape) { return inside_rounds(shape) + leaders_rounds(shape); }
-static double hierarchical_volume(shape_ref shape) { return inside_volume(shape) + leaders_volume(shape); }
-static double hierarchical_transfers(shape_ref shape) { return inside_transfers(shape) + leaders_rounds(shape); }
-
-/* Over a link with f positions behind it go n - f parts to each of those. */
-static double line_exchange_transfers(shape_ref shape) {
-    double most = 0, size = shape->size;
-    for (uint32_t p = 0; p < shape->size; p++) {
-        double left = p, right = size - 1 - p, sent = left * (size - left) + right * (size - right);
-        if (sent > most) most = sent;
-    }
-    return most;
-}
-static double line_exchange_volume(shape_ref shape) { return line_exchange_transfers(shape) / shape->size; }
-static double tree_exchange_volume(shape_ref shape) {
-    double most = 0, size = shape->size;
-    for (uint32_t p = 0; p < shape->size; p++) {
-        double sent = 0, behind;
-        for (struct pccl__side side = {.peer = p}; pccl__side_next(shape, p, &side); sent += behind * (size - behind))
-            behind = pccl__side_size(shape, &side);
-        if (sent / size > most) most = sent / size;
-    }
-    return most;
-}
-
-/* Collective, algorithm, builder, links, traits, rounds, volume, transfers. */
+/* Collective, algorithm, builder, links, traits, work; of those by host: work inside. */
 static const struct pccl__planner planners[] = {
     {PCCL_ALL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
-     hierarchical_rounds, hierarchical_volume, hierarchical_transfers},
-    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, ring_all_reduce_rounds,
-     ring_all_reduce_volume, ring_all_reduce_rounds},
-    {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, halving_rounds,
-     halving_volume, halving_transfers},
+     pccl__work_hierarchical_all_reduce, pccl__inside_hierarchical_all_reduce},
+    {PCCL_ALL_REDUCE, PCCL_LEADERS, pccl__plan_leaders_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_leaders_all_reduce, pccl__inside_leaders_all_reduce},
+    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, pccl__work_ring_all_reduce, NULL},
+    {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
+     pccl__work_halving_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
-     doubling_rounds, doubling_volume, doubling_volume},
-    {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, two_rounds, star_volume, star_volume},
-    {PCCL_ALL_REDUCE, PCCL_TREE, pccl__plan_tree_all_reduce, PCCL_SHAPE_TREE, 0, tree_rounds, tree_volume, NULL},
-    {PCCL_REDUCE_SCATTER, PCCL_RING, pccl__plan_ring_reduce_scatter, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume,
-     ring_rounds},
+     pccl__work_doubling, NULL},
+    {PCCL_ALL_REDUCE, PCCL_STAR, pccl__plan_star_all_reduce, PCCL_SHAPE_FULL, 0, pccl__work_star_all_reduce, NULL},
+    {PCCL_ALL_REDUCE, PCCL_TREE, pccl__plan_tree_all_reduce, PCCL_SHAPE_TREE, 0, pccl__work_tree_all_reduce, NULL},
+    {PCCL_REDUCE_SCATTER, PCCL_HIERARCHICAL, pccl__plan_hierarchical_reduce_scatter, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_hierarchical_parts, pccl__inside_hierarchical_scatter},
+    {PCCL_REDUCE_SCATTER, PCCL_LEADERS, pccl__plan_leaders_reduce_scatter, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_leaders_reduce_scatter, pccl__inside_leaders_scatter},
+    {PCCL_REDUCE_SCATTER, PCCL_RING, pccl__plan_ring_reduce_scatter, PCCL_SHAPE_RING, 0, pccl__work_ring, NULL},
     {PCCL_REDUCE_SCATTER, PCCL_HALVING, pccl__plan_halving_reduce_scatter, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
-     doubling_rounds, scatter_volume, scatter_transfers},
-    {PCCL_REDUCE_SCATTER, PCCL_TREE, pccl__plan_tree_reduce_scatter, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume,
+     pccl__work_halving_reduce_scatter, NULL},
+    {PCCL_REDUCE_SCATTER, PCCL_TREE, pccl__plan_tree_reduce_scatter, PCCL_SHAPE_TREE, 0, pccl__work_tree_parts, NULL},
+    {PCCL_ALL_GATHER, PCCL_HIERARCHICAL, pccl__plan_hierarchical_all_gather, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_hierarchical_parts, pccl__inside_hierarchical_gather},
+    {PCCL_ALL_GATHER, PCCL_LEADERS, pccl__plan_leaders_all_gather, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_leaders_all_gather, pccl__inside_leaders_gather},
+    {PCCL_ALL_GATHER, PCCL_RING, pccl__plan_ring_all_gather, PCCL_SHAPE_RING, 0, pccl__work_ring, NULL},
+    {PCCL_ALL_GATHER, PCCL_BRUCK, pccl__plan_bruck_all_gather, PCCL_SHAPE_FULL, 0, pccl__work_bruck_all_gather, NULL},
+    {PCCL_ALL_GATHER, PCCL_TREE, pccl__plan_tree_all_gather, PCCL_SHAPE_TREE, 0, pccl__work_tree_all_gather, NULL},
+    {PCCL_BROADCAST, PCCL_HIERARCHICAL, pccl__plan_hierarchical_broadcast, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_hierarchical_chain, pccl__inside_hierarchical_rooted},
+    {PCCL_BROADCAST, PCCL_LEADERS, pccl__plan_leaders_broadcast, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_leaders_binomial, pccl__inside_leaders_rooted},
+    {PCCL_BROADCAST, PCCL_CHAIN, pccl__plan_chain_broadcast, PCCL_SHAPE_RING, 0, pccl__work_chain, NULL},
+    {PCCL_BROADCAST, PCCL_BINOMIAL, pccl__plan_binomial_broadcast, PCCL_SHAPE_FULL, 0, pccl__work_binomial, NULL},
+    {PCCL_BROADCAST, PCCL_STAR, pccl__plan_star_broadcast, PCCL_SHAPE_FULL, 0, pccl__work_star, NULL},
+    {PCCL_BROADCAST, PCCL_TREE, pccl__plan_tree_broadcast, PCCL_SHAPE_TREE, 0, pccl__work_tree, NULL},
+    {PCCL_REDUCE, PCCL_HIERARCHICAL, pccl__plan_hierarchical_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
+     pccl__work_hierarchical_chain, pccl__inside_hierarchical_rooted},
+    {PCCL_REDUCE, PCCL_LEADERS, pccl__plan_leaders_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST, pccl__work_leaders_binomial,
+     pccl__inside_leaders_rooted},
+    {PCCL_REDUCE, PCCL_CHAIN, pccl__plan_chain_reduce, PCCL_SHAPE_RING, 0, pccl__work_chain, NULL},
+    {PCCL_REDUCE, PCCL_BINOMIAL, pccl__plan_binomial_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, pccl__work_binomial,
      NULL},
-    {PCCL_ALL_GATHER, PCCL_RING, pccl__plan_ring_all_gather, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
-    {PCCL_ALL_GATHER, PCCL_BRUCK, pccl__plan_bruck_all_gather, PCCL_SHAPE_FULL, 0, binomial_rounds, ring_volume,
-     ring_rounds},
-    {PCCL_ALL_GATHER, PCCL_TREE, pccl__plan_tree_all_gather, PCCL_SHAPE_TREE, 0, tree_diameter, tree_gather_volume,
+    {PCCL_REDUCE, PCCL_STAR, pccl__plan_star_reduce, PCCL_SHAPE_FULL, 0, pccl__work_star, NULL},
+    {PCCL_REDUCE, PCCL_TREE, pccl__plan_tree_reduce, PCCL_SHAPE_TREE, 0, pccl__work_tree, NULL},
+    {PCCL_GATHER, PCCL_STAR, pccl__plan_star_gather, PCCL_SHAPE_FULL, PCCL__DIRECT, pccl__work_star_parts, NULL},
+    {PCCL_GATHER, PCCL_LINE, pccl__plan_line_gather, PCCL_SHAPE_RING, 0, pccl__work_ring, NULL},
+    {PCCL_GATHER, PCCL_TREE, pccl__plan_tree_gather, PCCL_SHAPE_TREE, 0, pccl__work_tree_parts, NULL},
+    {PCCL_SCATTER, PCCL_STAR, pccl__plan_star_scatter, PCCL_SHAPE_FULL, PCCL__DIRECT, pccl__work_star_parts, NULL},
+    {PCCL_SCATTER, PCCL_LINE, pccl__plan_line_scatter, PCCL_SHAPE_RING, 0, pccl__work_ring, NULL},
+    {PCCL_SCATTER, PCCL_TREE, pccl__plan_tree_scatter, PCCL_SHAPE_TREE, 0, pccl__work_tree_parts, NULL},
+    {PCCL_ALL_TO_ALL, PCCL_PAIRWISE, pccl__plan_pairwise_all_to_all, PCCL_SHAPE_FULL, PCCL__DIRECT, pccl__work_ring,
      NULL},
-    {PCCL_BROADCAST, PCCL_CHAIN, pccl__plan_chain_broadcast, PCCL_SHAPE_RING, 0, ring_rounds, chain_volume,
-     chain_volume},
-    {PCCL_BROADCAST, PCCL_BINOMIAL, pccl__plan_binomial_broadcast, PCCL_SHAPE_FULL, 0, binomial_rounds, binomial_rounds,
-     binomial_rounds},
-    {PCCL_BROADCAST, PCCL_STAR, pccl__plan_star_broadcast, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
-    {PCCL_BROADCAST, PCCL_TREE, pccl__plan_tree_broadcast, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
-    {PCCL_REDUCE, PCCL_CHAIN, pccl__plan_chain_reduce, PCCL_SHAPE_RING, 0, ring_rounds, chain_volume, chain_volume},
-    {PCCL_REDUCE, PCCL_BINOMIAL, pccl__plan_binomial_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER, binomial_rounds,
-     binomial_rounds, binomial_rounds},
-    {PCCL_REDUCE, PCCL_STAR, pccl__plan_star_reduce, PCCL_SHAPE_FULL, 0, one_round, star_volume, star_volume},
-    {PCCL_REDUCE, PCCL_TREE, pccl__plan_tree_reduce, PCCL_SHAPE_TREE, 0, tree_diameter, tree_volume, NULL},
-    {PCCL_GATHER, PCCL_STAR, pccl__plan_star_gather, PCCL_SHAPE_FULL, PCCL__DIRECT, one_round, ring_volume,
-     ring_rounds},
-    {PCCL_GATHER, PCCL_LINE, pccl__plan_line_gather, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
-    {PCCL_GATHER, PCCL_TREE, pccl__plan_tree_gather, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume, NULL},
-    {PCCL_SCATTER, PCCL_STAR, pccl__plan_star_scatter, PCCL_SHAPE_FULL, PCCL__DIRECT, one_round, ring_volume,
-     ring_rounds},
-    {PCCL_SCATTER, PCCL_LINE, pccl__plan_line_scatter, PCCL_SHAPE_RING, 0, ring_rounds, ring_volume, ring_rounds},
-    {PCCL_SCATTER, PCCL_TREE, pccl__plan_tree_scatter, PCCL_SHAPE_TREE, 0, tree_diameter, ring_volume, NULL},
-    {PCCL_ALL_TO_ALL, PCCL_PAIRWISE, pccl__plan_pairwise_all_to_all, PCCL_SHAPE_FULL, PCCL__DIRECT, ring_rounds,
-     ring_volume, ring_rounds},
-    {PCCL_ALL_TO_ALL, PCCL_BRUCK, pccl__plan_bruck_all_to_all, PCCL_SHAPE_FULL, 0, binomial_rounds, bruck_volume,
-     bruck_transfers},
-    {PCCL_ALL_TO_ALL, PCCL_LINE, pccl__plan_line_all_to_all, PCCL_SHAPE_RING, 0, ring_rounds, line_exchange_volume,
-     line_exchange_transfers},
-    {PCCL_ALL_TO_ALL, PCCL_TREE, pccl__plan_tree_all_to_all, PCCL_SHAPE_TREE, 0, tree_diameter, tree_exchange_volume,
+    {PCCL_ALL_TO_ALL, PCCL_BRUCK, pccl__plan_bruck_all_to_all, PCCL_SHAPE_FULL, 0, pccl__work_bruck_all_to_all, NULL},
+    {PCCL_ALL_TO_ALL, PCCL_LINE, pccl__plan_line_all_to_all, PCCL_SHAPE_RING, 0, pccl__work_line_all_to_all, NULL},
+    {PCCL_ALL_TO_ALL, PCCL_TREE, pccl__plan_tree_all_to_all, PCCL_SHAPE_TREE, 0, pccl__work_tree_all_to_all, NULL},
+    {PCCL_SCAN, PCCL_CHAIN, pccl__plan_chain_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER, pccl__work_chain,
      NULL},
-    {PCCL_SCAN, PCCL_CHAIN, pccl__plan_chain_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER, ring_rounds,
-     chain_volume, chain_volume},
-    {PCCL_SCAN, PCCL_DOUBLING, pccl__plan_doubling_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, binomial_rounds,
-     binomial_rounds, binomial_rounds},
-    {PCCL_SCAN, PCCL_LINE, pccl__plan_line_scan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume, ring_rounds},
-    {PCCL_SCAN, PCCL_TREE, pccl__plan_tree_scan, PCCL_SHAPE_TREE, PCCL__TO_EACH, tree_diameter, star_volume, NULL},
-    {PCCL_EXSCAN, PCCL_CHAIN, pccl__plan_chain_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER, ring_rounds,
-     chain_exscan_volume, chain_exscan_volume},
-    {PCCL_EXSCAN, PCCL_DOUBLING, pccl__plan_doubling_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, exscan_rounds,
-     exscan_rounds, exscan_rounds},
-    {PCCL_EXSCAN, PCCL_LINE, pccl__plan_line_exscan, PCCL_SHAPE_RING, PCCL__TO_EACH, ring_rounds, star_volume,
-     ring_rounds},
-    {PCCL_EXSCAN, PCCL_TREE, pccl__plan_tree_exscan, PCCL_SHAPE_TREE, PCCL__TO_EACH, tree_diameter, star_volume, NULL},
-    {PCCL_BARRIER, PCCL_DISSEMINATION, pccl__plan_dissemination_barrier, PCCL_SHAPE_FULL, 0, binomial_rounds, no_volume,
-     binomial_rounds},
-    {PCCL_BARRIER, PCCL_RING, pccl__plan_ring_barrier, PCCL_SHAPE_RING, 0, ring_barrier_rounds, no_volume, NULL},
-    {PCCL_BARRIER, PCCL_TREE, pccl__plan_tree_barrier, PCCL_SHAPE_TREE, 0, tree_rounds, no_volume, NULL},
+    {PCCL_SCAN, PCCL_DOUBLING, pccl__plan_doubling_scan, PCCL_SHAPE_FULL, PCCL__BY_RANK, pccl__work_binomial, NULL},
+    {PCCL_SCAN, PCCL_LINE, pccl__plan_line_scan, PCCL_SHAPE_RING, PCCL__TO_EACH, pccl__work_line_scan, NULL},
+    {PCCL_SCAN, PCCL_TREE, pccl__plan_tree_scan, PCCL_SHAPE_TREE, PCCL__TO_EACH, pccl__work_tree_scan, NULL},
+    {PCCL_EXSCAN, PCCL_CHAIN, pccl__plan_chain_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK | PCCL__FIXED_ORDER,
+     pccl__work_chain_exscan, NULL},
+    {PCCL_EXSCAN, PCCL_DOUBLING, pccl__plan_doubling_exscan, PCCL_SHAPE_FULL, PCCL__BY_RANK, pccl__work_doubling_exscan,
+     NULL},
+    {PCCL_EXSCAN, PCCL_LINE, pccl__plan_line_exscan, PCCL_SHAPE_RING, PCCL__TO_EACH, pccl__work_line_scan, NULL},
+    {PCCL_EXSCAN, PCCL_TREE, pccl__plan_tree_exscan, PCCL_SHAPE_TREE, PCCL__TO_EACH, pccl__work_tree_scan, NULL},
+    {PCCL_BARRIER, PCCL_DISSEMINATION, pccl__plan_dissemination_barrier, PCCL_SHAPE_FULL, 0, pccl__work_dissemination,
+     NULL},
+    {PCCL_BARRIER, PCCL_RING, pccl__plan_ring_barrier, PCCL_SHAPE_RING, 0, pccl__work_ring_barrier, NULL},
+    {PCCL_BARRIER, PCCL_TREE, pccl__plan_tree_barrier, PCCL_SHAPE_TREE, 0, pccl__work_tree_barrier, NULL},
+    {PCCL_BARRIER, PCCL_LEADERS, pccl__plan_leaders_barrier, PCCL_SHAPE_FULL, PCCL__BY_HOST, pccl__work_leaders_barrier,
+     pccl__inside_leaders_barrier},
 };
 
 const struct pccl__planner *pccl__planner_at(size_t index) {
@@ -203,54 +122,124 @@ bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__
     return planner->links == shape->kind;
 }
 
-static double price_ns(struct pccl__link_model link, double rounds, double transfers, double bytes) {
-    return rounds * link.latency_ns + transfers * link.overhead_ns + bytes / link.bytes_per_ns;
+/* ---------------------------------------------------------------- offers */
+
+static void charge(struct pccl__offer *offer, struct pccl__work work, struct pccl__link_model link, double sharing) {
+    offer->start_ns += work.rounds * link.latency_ns + work.transfers * link.overhead_ns;
+    offer->byte_ns += work.volume * sharing / link.bytes_per_ns;
 }
 
-static double cost_ns(const struct pccl__planner *planner, shape_ref shape, uint64_t bytes,
-                      struct pccl__link_models links) {
-    double transfers = planner->transfers ? planner->transfers(shape) : 0, rounds = planner->rounds(shape);
-    double moved = (double)bytes * planner->volume(shape);
-    if (!(planner->traits & PCCL__BY_HOST)) return price_ns(links.between, rounds, transfers, moved);
-    double at_home = inside_transfers(shape), within = inside_rounds(shape),
-           kept = (double)bytes * inside_volume(shape);
-    return price_ns(links.inside, within, at_home, kept) +
-           price_ns(links.between, rounds - within, transfers - at_home, (moved - kept) * shape->host_least);
-}
-
-static bool considered(const struct pccl__planner *planner, pccl_collective collective, shape_ref shape,
-                       uint8_t needed) {
-    if (planner->collective != collective || !pccl__planner_fits(planner, shape, needed)) return false;
+static bool considered(const struct pccl__planner *planner, const struct pccl__shape *shape) {
+    if (!pccl__planner_fits(planner, shape, 0)) return false;
     return !(planner->traits & PCCL__BY_HOST) || (shape->hosts > 1 && shape->host_most > 1);
 }
 
-/* "ring: about 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling: about 27.0 ms" */
-static void explain(const struct pccl__planner *chosen, shape_ref shape, uint64_t bytes, uint8_t needed,
-                    struct pccl__link_models links, char *why, size_t why_bytes) {
-    int used = snprintf(why, why_bytes, "%s: about %.3g ms (%g rounds, %.2f times %llu bytes)",
-                        pccl_algorithm_name(chosen->algorithm), cost_ns(chosen, shape, bytes, links) / 1e6,
-                        chosen->rounds(shape), chosen->volume(shape), (unsigned long long)bytes);
-    const struct pccl__planner *other;
-    for (size_t i = 0; (other = pccl__planner_at(i)); i++) {
-        if (other == chosen || !considered(other, chosen->collective, shape, needed)) continue;
-        if (used < 0 || (size_t)used >= why_bytes) return;
-        used += snprintf(why + used, why_bytes - (size_t)used, "; %s: about %.3g ms",
-                         pccl_algorithm_name(other->algorithm), cost_ns(other, shape, bytes, links) / 1e6);
+/* How many of a host use its wire at the same time, beyond what the volume between hosts says. */
+static double sharing(const struct pccl__planner *planner, const struct pccl__shape *shape) {
+    bool crowded = planner->links == PCCL_SHAPE_FULL && !(planner->traits & PCCL__BY_HOST);
+    return crowded && shape->hosts > 1 ? shape->host_most : 1;
+}
+
+void pccl__offers_make(struct pccl__offers *offers, const struct pccl__shape *shape, struct pccl__link_models links) {
+    _Static_assert(sizeof planners / sizeof *planners <= PCCL__OFFERS_MAX, "offers for all planners");
+    offers->links = links;
+    offers->size = shape->size;
+    offers->count = 0;
+    const struct pccl__planner *planner;
+    for (size_t i = 0; shape->size > 0 && (planner = pccl__planner_at(i)); i++) {
+        if (!considered(planner, shape)) continue;
+        struct pccl__offer *offer = &offers->offer[offers->count++];
+        *offer = (struct pccl__offer){.planner = planner};
+        charge(offer, planner->work(shape), links.between, sharing(planner, shape));
+        if (planner->inside) charge(offer, planner->inside(shape), links.inside, 1);
     }
 }
 
-const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, uint8_t needed, struct pccl__link_models links,
-                                                 char *why, size_t why_bytes) {
-    const struct pccl__planner *planner, *best = NULL;
-    for (size_t i = 0; shape->size > 0 && (planner = pccl__planner_at(i)); i++) {
-        if (!considered(planner, collective, shape, needed)) continue;
-        if (best && collective == PCCL_BARRIER)
-            continue; /* there messages count, not rounds: the first one has fewest */
-        if (!best || cost_ns(planner, shape, bytes, links) * NEAR_TIE < cost_ns(best, shape, bytes, links))
-            best = planner;
+static double cost_ns(const struct pccl__offer *offer, uint64_t bytes) {
+    return offer->start_ns + (double)bytes * offer->byte_ns;
+}
+
+static bool serves(const struct pccl__offer *offer, pccl_collective collective, uint8_t needed) {
+    return offer->planner->collective == collective && (offer->planner->traits & needed) == needed;
+}
+
+const struct pccl__planner *pccl__planner_choose(const struct pccl__offers *offers, pccl_collective collective,
+                                                 uint64_t bytes, uint8_t needed) {
+    const struct pccl__offer *best = NULL;
+    for (uint32_t i = 0; i < offers->count; i++) {
+        const struct pccl__offer *offer = &offers->offer[i];
+        if (!serves(offer, collective, needed)) continue;
+        /* Where a host has many members messages count, not rounds: the first one has fewest, but for its leaders. */
+        if (best && collective == PCCL_BARRIER && !(offer->planner->traits & PCCL__BY_HOST)) continue;
+        if (!best || cost_ns(offer, bytes) * NEAR_TIE < cost_ns(best, bytes)) best = offer;
     }
-    if (why && why_bytes) why[0] = '\0';
-    if (why && why_bytes && best) explain(best, shape, bytes, needed, links, why, why_bytes);
-    return best;
+    return best ? best->planner : NULL;
+}
+
+/* ---------------------------------------------------------------- in words */
+
+struct words {
+    char *text;
+    size_t bytes, used;
+};
+
+static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct words *words, const char *format, ...) {
+    if (words->used >= words->bytes) return;
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(words->text + words->used, words->bytes - words->used, format, arguments);
+    va_end(arguments);
+    words->used += more > 0 ? (size_t)more : 0;
+}
+
+int pccl__duration_text(double ns, char *text, size_t text_bytes) {
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    uint32_t unit = 0;
+    for (; ns >= 999.5 && unit < 3; unit++) ns /= 1000;
+    return snprintf(text, text_bytes, "%.3g %s", ns, units[unit]);
+}
+
+static void say_time(struct words *words, double ns) {
+    char text[32];
+    pccl__duration_text(ns, text, sizeof text);
+    say(words, "%s", text);
+}
+
+static void say_work(struct words *words, const struct pccl__planner *planner, const struct pccl__shape *shape,
+                     uint64_t bytes) {
+    struct pccl__work work = planner->work(shape);
+    say(words, " (%g rounds, %.2f times %llu bytes", work.rounds, work.volume, (unsigned long long)bytes);
+    if (planner->inside) {
+        struct pccl__work inside = planner->inside(shape);
+        say(words, " between hosts; %g rounds, %.2f times within", inside.rounds, inside.volume);
+    }
+    say(words, ")");
+}
+
+/* Who was asked for by name may not be on offer. */
+static void say_offer(struct words *words, const struct pccl__offers *offers, const struct pccl__planner *planner,
+                      uint64_t bytes) {
+    uint32_t i = 0;
+    while (i < offers->count && offers->offer[i].planner != planner) i++;
+    if (i < offers->count)
+        say_time(words, cost_ns(&offers->offer[i], bytes));
+    else
+        say(words, "not on offer");
+}
+
+void pccl__planner_explain(const struct pccl__offers *offers, const struct pccl__planner *chosen,
+                           const struct pccl__shape *shape, uint64_t bytes, uint8_t needed, char *text,
+                           size_t text_bytes) {
+    struct words words = {.text = text, .bytes = text_bytes};
+    say(&words, "%s: ", pccl_algorithm_name(chosen->algorithm));
+    say_offer(&words, offers, chosen, bytes);
+    say_work(&words, chosen, shape, bytes);
+    for (uint32_t i = 0; i < offers->count; i++) {
+        const struct pccl__offer *other = &offers->offer[i];
+        if (other->planner == chosen || !serves(other, chosen->collective, needed)) continue;
+        say(&words, "; %s: ", pccl_algorithm_name(other->planner->algorithm));
+        say_time(&words, cost_ns(other, bytes));
+    }
 }

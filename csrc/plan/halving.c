@@ -11,9 +11,12 @@
  * sums cover the same ranges as in doubling.c and meet in the same order: the bits are the same.
  *
  * For reduce-scatter there are n chunks; a number stands for its own position and for the one that it speaks for, who
- * gets its chunk at the end. rounds, r = 0   r > 0          bytes sent by the busiest, r = 0   r > 0 all_reduce       2
- * log2(m)       2 log2(m) + 2  2 (m-1)/m of the vector            the whole one more reduce_scatter   log2(m) log2(m) +
- * 2    (n-1)/n of the vector              the vector
+ * gets its chunk at the end.
+ *
+ *                    rounds                      bytes sent by the busiest, as a multiple of the vector
+ *                    r = 0        r > 0          r = 0         r > 0
+ *   all_reduce       2 log2(m)    2 log2(m)+2    2 (m-1)/m     2 (m-1)/m + 1
+ *   reduce_scatter   log2(m)      log2(m)+2      (n-1)/n       1
  */
 #include "plan/plan.h"
 

@@ -33,6 +33,7 @@ static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {
     [PCCL_HALVING] = "halving",
     [PCCL_LINE] = "line",
     [PCCL_HIERARCHICAL] = "hierarchical",
+    [PCCL_LEADERS] = "leaders",
 };
 
 const char *pccl_collective_name(pccl_collective collective) {

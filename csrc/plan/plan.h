@@ -20,6 +20,7 @@
 
 #include "pccl.h"
 #include "plan/shape.h"
+#include "plan/work.h"
 
 enum pccl__step_kind {
     PCCL__SEND = 0,        /* send this chunk's current value to `peer` */
@@ -86,13 +87,8 @@ struct pccl__planner {
     pccl__plan_build *build;
     pccl_shape links; /* what its steps keep to: FULL is any pair. TREE plans need a tree */
     uint8_t traits;   /* enum pccl__trait */
-    /* Per position, for the model in choose.c: rounds in sequence, and bytes sent by the busiest position (of reduce
-     * and gather: received) as a multiple of the collective's total vector (size*count elements where count is that of
-     * a part, else count). Where that depends on the root, those of the worst one. */
-    double (*rounds)(const struct pccl__shape *shape);
-    double (*volume)(const struct pccl__shape *shape);
-    /* How many transfers the busiest position sends (or receives). NULL: the only planner where it is used. */
-    double (*transfers)(const struct pccl__shape *shape);
+    pccl__plan_work *work;
+    pccl__plan_work *inside; /* of those BY_HOST, whose `work` is that between hosts; else NULL */
 };
 
 /* For builders; `plan` must be zeroed or built before. A plan for size 1 stays empty. Errors of both: NO_MEMORY,
@@ -115,17 +111,38 @@ bool pccl__planner_fits(const struct pccl__planner *planner, const struct pccl__
 struct pccl__link_model {
     double latency_ns;   /* one way, small frame */
     double overhead_ns;  /* what a transfer costs the one who handles it, however small */
-    double bytes_per_ns; /* of one link */
+    double bytes_per_ns; /* of one link inside a host, and of the wire that the members of a host share */
 };
 struct pccl__link_models {
     struct pccl__link_model inside, between; /* links inside a host, and those that leave it; of one host: alike */
 };
-/* AUTO: of those that fit the shape the cheapest by rounds * latency + transfers * overhead + bytes * volume /
- * bandwidth, where `bytes` are those of the vector that `volume` speaks of. NULL when none does. `why` (may be NULL)
- * gets one line. */
-const struct pccl__planner *pccl__planner_choose(pccl_collective collective, const struct pccl__shape *shape,
-                                                 uint64_t bytes, uint8_t needed, struct pccl__link_models links,
-                                                 char *why, size_t why_bytes);
+
+/* What each planner asks for its work in a group: `start_ns`, and `byte_ns` for each byte of the vector that its volume
+ * speaks of. Those that do not fit, or are not worth a look there, are not in it. */
+struct pccl__offer {
+    const struct pccl__planner *planner;
+    double start_ns, byte_ns;
+};
+enum { PCCL__OFFERS_MAX = 64 };
+struct pccl__offers {
+    uint32_t size, count; /* members; offers */
+    struct pccl__link_models links;
+    struct pccl__offer offer[PCCL__OFFERS_MAX]; /* in the order of the table */
+};
+void pccl__offers_make(struct pccl__offers *offers, const struct pccl__shape *shape, struct pccl__link_models links);
+
+/* AUTO: of the offers for a collective whose planners have the traits that are needed the cheapest, where `bytes` are
+ * those of the vector that `volume` speaks of. NULL when there is none. Takes some tens of nanoseconds. */
+const struct pccl__planner *pccl__planner_choose(const struct pccl__offers *offers, pccl_collective collective,
+                                                 uint64_t bytes, uint8_t needed);
+/* What `chosen` and its rivals would take, in words: "ring: 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling:
+ * 27 ms". Cut where `text_bytes` end. */
+void pccl__planner_explain(const struct pccl__offers *offers, const struct pccl__planner *chosen,
+                           const struct pccl__shape *shape, uint64_t bytes, uint8_t needed, char *text,
+                           size_t text_bytes);
+
+/* "13.2 ms"; returns as snprintf does. */
+int pccl__duration_text(double ns, char *text, size_t text_bytes);
 
 /* The builders. */
 pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
@@ -135,7 +152,12 @@ pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;
 pccl__plan_build pccl__plan_tree_broadcast, pccl__plan_tree_barrier;
 pccl__plan_build pccl__plan_halving_all_reduce, pccl__plan_halving_reduce_scatter;
-pccl__plan_build pccl__plan_hierarchical_all_reduce;
+pccl__plan_build pccl__plan_hierarchical_all_reduce, pccl__plan_leaders_all_reduce;
+pccl__plan_build pccl__plan_hierarchical_reduce_scatter, pccl__plan_leaders_reduce_scatter;
+pccl__plan_build pccl__plan_hierarchical_all_gather, pccl__plan_leaders_all_gather;
+pccl__plan_build pccl__plan_hierarchical_broadcast, pccl__plan_leaders_broadcast;
+pccl__plan_build pccl__plan_hierarchical_reduce, pccl__plan_leaders_reduce;
+pccl__plan_build pccl__plan_leaders_barrier;
 pccl__plan_build pccl__plan_star_all_reduce, pccl__plan_star_reduce, pccl__plan_star_broadcast;
 pccl__plan_build pccl__plan_star_gather, pccl__plan_star_scatter;
 pccl__plan_build pccl__plan_chain_reduce, pccl__plan_binomial_reduce;

@@ -69,35 +69,29 @@ static bool on_the_way(const struct view *view, uint32_t from, uint32_t to) {
 
 /* ---------------------------------------------------------------- parts */
 
-/* Which chunk goes from `from` to `to`? NONE: nothing does. */
-typedef uint32_t chunk_between(uint32_t size, uint32_t root, uint32_t from, uint32_t to);
-#define NONE UINT32_MAX
+/* What goes from whom to whom. */
+struct parts {
+    uint32_t chunks;
+    uint32_t origin, target; /* ANY, or the only one */
+};
+enum { ANY = UINT32_MAX };
 
-static uint32_t gathered(uint32_t size, uint32_t root, uint32_t from, uint32_t to) {
-    (void)size;
-    return to == root ? from : NONE;
-}
-
-static uint32_t scattered(uint32_t size, uint32_t root, uint32_t from, uint32_t to) {
-    (void)size;
-    return from == root ? to : NONE;
-}
-
-static uint32_t exchanged(uint32_t size, uint32_t root, uint32_t from, uint32_t to) {
-    (void)root;
-    return from * size + to;
+static uint32_t chunk_between(const struct parts *parts, uint32_t size, uint32_t from, uint32_t to) {
+    if (parts->origin == ANY && parts->target == ANY) return from * size + to;
+    return parts->origin == ANY ? from : to;
 }
 
 /* The parts of all origins that are `far` links away: received, or sent on. */
-static pccl_status route_from(const struct view *view, uint32_t far, uint32_t root, chunk_between *between, bool send,
+static pccl_status route_from(const struct view *view, uint32_t far, const struct parts *parts, bool send,
                               struct pccl__plan *plan) {
     uint32_t size = view->shape->size, us = view->position;
+    uint32_t first = parts->target == ANY ? 0 : parts->target, end = parts->target == ANY ? size : parts->target + 1;
     for (uint32_t from = 0; from < size; from++) {
-        if (view->distance[from] != far) continue;
-        for (uint32_t to = 0; to < size; to++) {
-            uint32_t chunk = between(size, root, from, to);
-            if (chunk == NONE || from == to || !on_the_way(view, from, to) || (send ? to : from) == us) continue;
+        if (view->distance[from] != far || (parts->origin != ANY && parts->origin != from)) continue;
+        for (uint32_t to = first; to < end; to++) {
+            if (from == to || !on_the_way(view, from, to) || (send ? to : from) == us) continue;
             uint32_t peer = view->towards[send ? to : from], round = send ? far : far - 1;
+            uint32_t chunk = chunk_between(parts, size, from, to);
             pccl_status status = add(plan, round, peer, chunk, send ? PCCL__SEND : PCCL__COPY, false);
             if (status != PCCL_OK) return status;
         }
@@ -105,17 +99,16 @@ static pccl_status route_from(const struct view *view, uint32_t far, uint32_t ro
     return PCCL_OK;
 }
 
-static pccl_status route(uint32_t position, const struct pccl__shape *shape, uint32_t root, uint32_t chunks,
-                         chunk_between *between, struct pccl__plan *plan) {
-    if (shape->kind != PCCL_SHAPE_TREE || root >= shape->size) return PCCL_INVALID;
-    pccl_status status = pccl__plan_begin(plan, position, shape->size, chunks, shape->diameter);
+static pccl_status route(uint32_t position, const struct pccl__shape *shape, struct parts parts,
+                         struct pccl__plan *plan) {
+    pccl_status status = pccl__plan_begin(plan, position, shape->size, parts.chunks, shape->diameter);
     plan->once = true;
     struct view view;
     if (status == PCCL_OK) status = open_view(&view, shape, position);
     if (status != PCCL_OK) return status;
     for (uint32_t round = 0; round < shape->diameter && status == PCCL_OK; round++) {
-        status = route_from(&view, round, root, between, true, plan);
-        if (status == PCCL_OK) status = route_from(&view, round + 1, root, between, false, plan);
+        status = route_from(&view, round, &parts, true, plan);
+        if (status == PCCL_OK) status = route_from(&view, round + 1, &parts, false, plan);
     }
     close_view(&view);
     return status;
@@ -123,18 +116,22 @@ static pccl_status route(uint32_t position, const struct pccl__shape *shape, uin
 
 pccl_status pccl__plan_tree_gather(uint32_t position, const struct pccl__shape *shape, uint32_t root,
                                    struct pccl__plan *plan) {
-    return route(position, shape, root, shape->size, gathered, plan);
+    if (shape->kind != PCCL_SHAPE_TREE || root >= shape->size) return PCCL_INVALID;
+    return route(position, shape, (struct parts){.chunks = shape->size, .origin = ANY, .target = root}, plan);
 }
 
 pccl_status pccl__plan_tree_scatter(uint32_t position, const struct pccl__shape *shape, uint32_t root,
                                     struct pccl__plan *plan) {
-    return route(position, shape, root, shape->size, scattered, plan);
+    if (shape->kind != PCCL_SHAPE_TREE || root >= shape->size) return PCCL_INVALID;
+    return route(position, shape, (struct parts){.chunks = shape->size, .origin = root, .target = ANY}, plan);
 }
 
 pccl_status pccl__plan_tree_all_to_all(uint32_t position, const struct pccl__shape *shape, uint32_t root,
                                        struct pccl__plan *plan) {
     (void)root;
-    return route(position, shape, 0, shape->size * shape->size, exchanged, plan);
+    if (shape->kind != PCCL_SHAPE_TREE) return PCCL_INVALID;
+    uint32_t chunks = shape->size * shape->size;
+    return route(position, shape, (struct parts){.chunks = chunks, .origin = ANY, .target = ANY}, plan);
 }
 
 /* ---------------------------------------------------------------- sums */

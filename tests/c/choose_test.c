@@ -19,8 +19,15 @@ static bool rivals(const struct pccl__planner *other, const struct pccl__planner
 
 static double start_ns(const struct pccl__planner *planner, const struct pccl__shape *shape,
                        struct pccl__link_model link) {
-    double transfers = planner->transfers ? planner->transfers(shape) : 0;
-    return planner->rounds(shape) * link.latency_ns + transfers * link.overhead_ns;
+    struct pccl__work work = planner->work(shape);
+    return work.rounds * link.latency_ns + work.transfers * link.overhead_ns;
+}
+
+static const struct pccl__planner *choose(pccl_collective collective, const struct pccl__shape *shape, uint64_t bytes,
+                                          uint8_t needed, struct pccl__link_models links) {
+    struct pccl__offers offers;
+    pccl__offers_make(&offers, shape, links);
+    return pccl__planner_choose(&offers, collective, bytes, needed);
 }
 
 static struct pccl__link_models alike(struct pccl__link_model link) {
@@ -40,7 +47,7 @@ static void expect_least_volume(const struct pccl__planner *chosen, const struct
     const struct pccl__planner *other;
     for (size_t i = 0; (other = pccl__planner_at(i)); i++)
         if (rivals(other, chosen, shape))
-            EXPECT(chosen->volume(shape) <= other->volume(shape), "size %u: %s has less", shape->size,
+            EXPECT(chosen->work(shape).volume <= other->work(shape).volume, "size %u: %s has less", shape->size,
                    pccl_algorithm_name(other->algorithm));
 }
 
@@ -51,12 +58,13 @@ static void expect_no_way_back(pccl_collective collective) {
         for (uint32_t size = 2; size <= 256; size++) {
             const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = size};
             const struct pccl__planner *last = NULL;
+            struct pccl__offers offers;
+            pccl__offers_make(&offers, &shape, alike(links[l]));
             for (uint32_t bit = 0; bit <= 44; bit++) {
-                const struct pccl__planner *planner =
-                    pccl__planner_choose(collective, &shape, UINT64_C(1) << bit, 0, alike(links[l]), NULL, 0);
+                const struct pccl__planner *planner = pccl__planner_choose(&offers, collective, UINT64_C(1) << bit, 0);
                 EXPECT(planner && planner->collective == collective);
-                EXPECT(!last || planner->volume(&shape) <= last->volume(&shape), "size %u, 2^%u bytes: back to %s",
-                       size, bit, pccl_algorithm_name(planner->algorithm));
+                EXPECT(!last || planner->work(&shape).volume <= last->work(&shape).volume,
+                       "size %u, 2^%u bytes: back to %s", size, bit, pccl_algorithm_name(planner->algorithm));
                 if (bit == 0) expect_least_start(planner, &shape, links[l]);
                 last = planner;
             }
@@ -73,9 +81,8 @@ static void forced_and_unknown(void) {
     EXPECT(pccl__planner_find(PCCL_BROADCAST, PCCL_RING) == NULL);
     EXPECT(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_AUTO) == NULL);
     const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
-    char why[200] = "x";
     const struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = 4};
-    EXPECT(pccl__planner_choose(PCCL_COLLECTIVE_COUNT, &shape, 1, 0, link, why, sizeof why) == NULL && why[0] == '\0');
+    EXPECT(choose(PCCL_COLLECTIVE_COUNT, &shape, 1, 0, link) == NULL);
 }
 
 /* Whatever the sizes, the choice keeps to the shape. */
@@ -89,8 +96,8 @@ static void keeps_to_the_shape(void) {
             for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
                 if (collective == PCCL_COMMIT) continue; /* a barrier for the data plane */
                 for (uint32_t bit = 0; bit <= 44; bit += 4) {
-                    const struct pccl__planner *planner = pccl__planner_choose(
-                        (pccl_collective)collective, &shapes[kind], UINT64_C(1) << bit, 0, link, NULL, 0);
+                    const struct pccl__planner *planner =
+                        choose((pccl_collective)collective, &shapes[kind], UINT64_C(1) << bit, 0, link);
                     EXPECT(planner && pccl__planner_fits(planner, &shapes[kind], 0));
                 }
             }
@@ -99,9 +106,14 @@ static void keeps_to_the_shape(void) {
     }
 }
 
+static bool is_by_host(const struct pccl__planner *planner) { return planner->traits & PCCL__BY_HOST; }
+
 /* By host where links between hosts are slow and each has many members; never where nobody shares one, or all do. */
 static void by_host(void) {
+    static const pccl_collective collectives[] = {PCCL_ALL_REDUCE, PCCL_REDUCE_SCATTER, PCCL_ALL_GATHER,
+                                                  PCCL_BROADCAST,  PCCL_REDUCE,         PCCL_BARRIER};
     const struct pccl__link_models links = {.inside = {15e3, 1500, 2.0}, .between = {250e3, 3e3, 0.1}};
+    bool chosen[PCCL_COLLECTIVE_COUNT][PCCL_ALGORITHM_COUNT] = {{false}};
     for (uint32_t hosts = 1; hosts <= 8; hosts++) {
         for (uint32_t members = 1; members <= 8; members++) {
             struct pccl__shape shape = {0};
@@ -110,17 +122,30 @@ static void by_host(void) {
             EXPECT(pccl__shape_init(&shape, PCCL_SHAPE_FULL, hosts * members, NULL) == PCCL_OK);
             EXPECT(pccl__shape_set_hosts(&shape, ids) == PCCL_OK && shape.hosts == hosts);
             bool shares = hosts > 1 && members > 1;
-            for (uint32_t bit = 0; bit <= 44; bit++) {
-                const struct pccl__planner *planner =
-                    pccl__planner_choose(PCCL_ALL_REDUCE, &shape, UINT64_C(1) << bit, 0, links, NULL, 0);
-                bool is = planner && planner->algorithm == PCCL_HIERARCHICAL;
-                EXPECT(!is || shares, "%u hosts of %u", hosts, members);
-                /* 2(H-1)/H of the vector leave each host, on a flat ring 2(n-1)/n. */
-                if (shares && bit > 34) EXPECT(is, "%u hosts of %u, 2^%u bytes", hosts, members, bit);
+            struct pccl__offers offers;
+            pccl__offers_make(&offers, &shape, links);
+            for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
+                for (uint32_t bit = 0; bit <= 44; bit++) {
+                    const struct pccl__planner *planner =
+                        pccl__planner_choose(&offers, collectives[i], UINT64_C(1) << bit, 0);
+                    EXPECT(shares || !is_by_host(planner), "%u hosts of %u", hosts, members);
+                    bool many = bit > 34 && collectives[i] == PCCL_ALL_REDUCE;
+                    /* 2(H-1)/H of the vector leave each host, on a flat ring 2(n-1)/n. */
+                    if (shares && (many || collectives[i] == PCCL_BARRIER))
+                        EXPECT(is_by_host(planner), "%s, %u hosts of %u, 2^%u bytes: %s",
+                               pccl_collective_name(collectives[i]), hosts, members, bit,
+                               pccl_algorithm_name(planner->algorithm));
+                    chosen[planner->collective][planner->algorithm] = true;
+                }
             }
             pccl__shape_free(&shape);
         }
     }
+    const struct pccl__planner *planner;
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++)
+        if (planner->inside)
+            EXPECT(chosen[planner->collective][planner->algorithm], "%s by %s is never worth it",
+                   pccl_collective_name(planner->collective), pccl_algorithm_name(planner->algorithm));
 }
 
 /* Who needs a fixed order gets one of those that have it, or nothing where links are missing. */
@@ -133,28 +158,55 @@ static void fixed_order(void) {
             for (size_t i = 0; i < sizeof reducing / sizeof *reducing; i++) {
                 struct pccl__shape shape = {.kind = PCCL_SHAPE_FULL, .size = size};
                 const struct pccl__planner *planner =
-                    pccl__planner_choose(reducing[i], &shape, UINT64_C(1) << bit, PCCL__FIXED_ORDER, link, NULL, 0);
+                    choose(reducing[i], &shape, UINT64_C(1) << bit, PCCL__FIXED_ORDER, link);
                 EXPECT(planner && planner->traits & PCCL__FIXED_ORDER);
                 shape.kind = PCCL_SHAPE_RING;
-                EXPECT(!pccl__planner_choose(reducing[i], &shape, 1, PCCL__FIXED_ORDER, link, NULL, 0));
+                EXPECT(!choose(reducing[i], &shape, 1, PCCL__FIXED_ORDER, link));
             }
         }
     }
 }
 
+static void explain(const struct pccl__shape *shape, pccl_collective collective, uint64_t bytes,
+                    struct pccl__link_models links, char *text, size_t text_bytes) {
+    struct pccl__offers offers;
+    pccl__offers_make(&offers, shape, links);
+    const struct pccl__planner *planner = pccl__planner_choose(&offers, collective, bytes, 0);
+    pccl__planner_explain(&offers, planner, shape, bytes, 0, text, text_bytes);
+}
+
 static void says_why(void) {
     const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
-    char why[200];
+    char why[300];
     const struct pccl__shape four = {.kind = PCCL_SHAPE_FULL, .size = 4}, five = {.kind = PCCL_SHAPE_FULL, .size = 5};
-    pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64 << 20, 0, link, why, sizeof why);
-    EXPECT(strncmp(why, "ring: ", 6) == 0 && strstr(why, "6 rounds") && strstr(why, "doubling: "), "%s", why);
-    pccl__planner_choose(PCCL_BARRIER, &five, 0, 0, link, why, sizeof why);
-    EXPECT(strncmp(why, "dissemination: ", 15) == 0 && strstr(why, "3 rounds"), "%s", why);
+    explain(&four, PCCL_ALL_REDUCE, 64 << 20, link, why, sizeof why);
+    EXPECT(strcmp(why, "ring: 20.3 ms (6 rounds, 1.50 times 67108864 bytes); halving: 20.2 ms; doubling: 26.9 ms; "
+                       "star: 40.3 ms") == 0,
+           "%s", why);
+    explain(&five, PCCL_BARRIER, 0, link, why, sizeof why);
+    EXPECT(strncmp(why, "dissemination: 63 us (3 rounds", 30) == 0, "%s", why);
     for (size_t bytes = 1; bytes < sizeof why; bytes++) {
         memset(why, 'x', sizeof why);
-        pccl__planner_choose(PCCL_ALL_REDUCE, &four, 64, 0, link, why, bytes);
+        explain(&four, PCCL_ALL_REDUCE, 64, link, why, bytes);
         EXPECT(memchr(why, '\0', bytes) && (bytes == sizeof why || why[bytes] == 'x'));
     }
+}
+
+/* Who asks for it by name gets it where it pays nothing, too, and is told so. */
+static void says_what_is_not_on_offer(void) {
+    const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
+    const struct pccl__shape four = {
+        .kind = PCCL_SHAPE_FULL, .size = 4, .host_least = 4, .host_most = 4}; /* nothing is known of hosts */
+    struct pccl__offers offers;
+    char text[300];
+    pccl__offers_make(&offers, &four, link);
+    pccl__planner_explain(&offers, pccl__planner_find(PCCL_ALL_REDUCE, PCCL_HIERARCHICAL), &four, 1000, 0, text,
+                          sizeof text);
+    EXPECT(strncmp(text,
+                   "hierarchical: not on offer (0 rounds, 0.00 times 1000 bytes between hosts; 2 rounds, 1.50 times "
+                   "within); ring: ",
+                   111) == 0,
+           "%s", text);
 }
 
 static void names(void) {
@@ -173,6 +225,7 @@ int main(void) {
     by_host();
     fixed_order();
     says_why();
+    says_what_is_not_on_offer();
     keeps_to_the_shape();
     names();
     FINISH();

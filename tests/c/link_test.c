@@ -207,7 +207,7 @@ static void test_hosts(void) {
         c.ring = i ? torn : together;
         cores_install(&c, NULL, 0, PCCL_OK, NULL);
         run_many(&c, PCCL_ALL_REDUCE, 1 << 17, PCCL_AUTO, i ? PCCL_DOUBLING : PCCL_HIERARCHICAL);
-        run_many(&c, PCCL_ALL_REDUCE, 10, PCCL_AUTO, PCCL_DOUBLING);
+        run_many(&c, PCCL_ALL_REDUCE, 10, PCCL_AUTO, i ? PCCL_DOUBLING : PCCL_LEADERS);
         run_many(&c, PCCL_ALL_REDUCE, 10, PCCL_HIERARCHICAL, PCCL_HIERARCHICAL);
     }
     cores_free(&c);

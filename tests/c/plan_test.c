@@ -51,15 +51,27 @@ static void expect_fixed_order(uint32_t node) {
            pccl_algorithm_name(machine.planner->algorithm), machine.size);
 }
 
+static uint32_t host_of(uint32_t position) {
+    uint32_t host = 0;
+    while (pccl__shape_host_begin(machine.shape, host + 1) <= position) host++;
+    return host;
+}
+
+/* Between hosts it goes around from the host behind the one at which a chunk's sum ends. */
+static uint32_t first_behind_host(uint32_t chunk) {
+    uint32_t hosts = pccl__shape_hosts(machine.shape), last = chunk % hosts;
+    if (machine.planner->collective == PCCL_REDUCE_SCATTER) last = host_of(chunk);
+    if (machine.planner->collective == PCCL_REDUCE) last = host_of(machine.root);
+    return pccl__shape_host_begin(machine.shape, (last + 1) % hosts);
+}
+
 /* The position at which the expression of a chunk begins. */
 static uint32_t first_of_sum(uint32_t chunk) {
-    const struct pccl__shape *shape = machine.shape;
-    uint32_t hosts = pccl__shape_hosts(shape);
     switch (machine.planner->algorithm) {
     case PCCL_RING:
         return (chunk + 1) % machine.size;
     case PCCL_HIERARCHICAL:
-        return pccl__shape_host_begin(shape, (chunk % hosts + 1) % hosts);
+        return first_behind_host(chunk);
     case PCCL_CHAIN:
         return (machine.root + 1) % machine.size;
     case PCCL_STAR:
@@ -162,6 +174,8 @@ static bool inward(void) {
 /* Of the vector that `volume` speaks of. */
 static uint64_t elements_of(const struct pccl__plan *plan, uint32_t chunk) {
     switch (machine.planner->collective) {
+    case PCCL_BARRIER:
+        return 0;
     case PCCL_SCAN:
     case PCCL_EXSCAN:
         return ELEMENTS;
@@ -184,11 +198,72 @@ static struct counts count_of(const struct pccl__plan *plan) {
     return counts;
 }
 
-/* (n-1)/n of the vector must leave (and reach) a position for each of reducing and gathering. */
-static void expect_least(const struct counts *counts) {
-    double phases = machine.planner->collective == PCCL_ALL_REDUCE ? 2 : 1;
-    EXPECT((double)counts->sent <= 1.02 * phases * ELEMENTS * (machine.size - 1) / machine.size);
-    EXPECT(counts->sends == (uint32_t)phases * (machine.size - 1));
+/* What the busiest position must send (or receive) of the vector that `volume` speaks of, whatever the plan. */
+static double least_volume(pccl_collective collective, uint32_t size) {
+    double most_parts = (size - 1.0) / size;
+    switch (collective) {
+    case PCCL_BARRIER:
+        return 0;
+    case PCCL_ALL_REDUCE:
+        return 2 * most_parts;
+    case PCCL_BROADCAST:
+    case PCCL_REDUCE:
+    case PCCL_SCAN:
+    case PCCL_EXSCAN:
+        return size > 1;
+    default:
+        return most_parts;
+    }
+}
+
+/* Those that are for large vectors. (A chain of exscan must move two: what a position receives is its result and not
+ * what it passes on.) */
+static bool is_thrifty(const struct pccl__planner *planner, uint32_t size) {
+    bool of_root = planner->collective == PCCL_GATHER || planner->collective == PCCL_SCATTER;
+    switch (planner->algorithm) {
+    case PCCL_RING:
+    case PCCL_PAIRWISE:
+        return true;
+    case PCCL_CHAIN:
+        return planner->collective != PCCL_EXSCAN;
+    case PCCL_HALVING:
+        return (size & (size - 1)) == 0;
+    case PCCL_BRUCK:
+        return planner->collective == PCCL_ALL_GATHER;
+    case PCCL_STAR:
+    case PCCL_LINE:
+        return of_root;
+    case PCCL_TREE:
+        return of_root || planner->collective == PCCL_REDUCE_SCATTER;
+    default:
+        return false;
+    }
+}
+
+static void expect_thrift(uint64_t sent) {
+    if (!is_thrifty(machine.planner, machine.size)) return;
+    double least = least_volume(machine.planner->collective, machine.size);
+    EXPECT((double)sent <= 1.02 * least * ELEMENTS, "%s by %s among %u: %f vectors, %f would do",
+           pccl_collective_name(machine.planner->collective), pccl_algorithm_name(machine.planner->algorithm),
+           machine.size, (double)sent / ELEMENTS, least);
+}
+
+/* Whoever has all links finds a plan for large vectors. */
+static void expect_a_thrifty_one(const struct pccl__shape *shape) {
+    double best[PCCL_COLLECTIVE_COUNT];
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++) best[i] = shape->size;
+    const struct pccl__planner *planner;
+    for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
+        if (planner->inside || !pccl__planner_fits(planner, shape, 0)) continue;
+        double volume = planner->work(shape).volume;
+        if (volume < best[planner->collective]) best[planner->collective] = volume;
+    }
+    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++) {
+        double twice = i == PCCL_EXSCAN ? 2 : 1;
+        if (i != PCCL_COMMIT)
+            EXPECT(best[i] <= 1.02 * twice * least_volume((pccl_collective)i, shape->size), "%s among %u",
+                   pccl_collective_name((pccl_collective)i), shape->size);
+    }
 }
 
 static bool rooted(pccl_collective collective) {
@@ -196,38 +271,129 @@ static bool rooted(pccl_collective collective) {
            collective == PCCL_SCATTER;
 }
 
-/* Rounds and bytes as the planner's formulas say. What a tree's broadcast costs depends on the root; the formula is
- * that of the worst one, which `worst` collects. */
+static void raise(struct counts *worst, struct counts counts) {
+    if (counts.sends > worst->sends) worst->sends = counts.sends;
+    if (counts.sent > worst->sent) worst->sent = counts.sent;
+    if (counts.last_round > worst->last_round) worst->last_round = counts.last_round;
+}
+
+/* What depends on the root has the formula of the worst one, which `worst` collects; the last root is tried last. */
+static bool is_decided(void) {
+    const struct pccl__planner *planner = machine.planner;
+    bool varies = rooted(planner->collective) &&
+                  (planner->links != PCCL_SHAPE_FULL || planner->inside || planner->traits & PCCL__FIXED_ORDER);
+    return !varies || machine.root + 1 == machine.size;
+}
+
+/* `work` is as much as the worst was, and no less than any. */
+static void expect_work(const char *where, struct pccl__work work, struct counts most, struct counts worst) {
+    const char *name = pccl_algorithm_name(machine.planner->algorithm),
+               *collective = pccl_collective_name(machine.planner->collective);
+    EXPECT((double)most.sent <= work.volume * ELEMENTS * 1.0002, "%s by %s among %u%s: %f vectors, not %f", collective,
+           name, machine.size, where, (double)most.sent / ELEMENTS, work.volume);
+    if (work.transfers)
+        EXPECT(most.sends <= work.transfers, "%s by %s among %u%s: %u transfers, not %g", collective, name,
+               machine.size, where, most.sends, work.transfers);
+    if (!is_decided()) return;
+    EXPECT((double)worst.sent >= work.volume * ELEMENTS * 0.9998, "%s by %s among %u%s: only %f vectors, not %f",
+           collective, name, machine.size, where, (double)worst.sent / ELEMENTS, work.volume);
+    if (work.transfers)
+        EXPECT(worst.sends == work.transfers, "%s by %s among %u%s: only %u transfers, not %g", collective, name,
+               machine.size, where, worst.sends, work.transfers);
+}
+
+/* Rounds, bytes and transfers as the planner's formulas say. */
 static void expect_counts(struct counts *worst) {
     const struct pccl__planner *planner = machine.planner;
-    double rounds = planner->rounds(machine.shape), volume = planner->volume(machine.shape);
+    struct pccl__work work = planner->work(machine.shape);
     struct counts most = {0};
     for (uint32_t p = 0; p < machine.size; p++) {
         struct counts counts = count_of(&machine.plans[p]);
-        if (planner->collective == PCCL_BARRIER) counts.sent = 0; /* its chunk is empty */
-        EXPECT((double)counts.sent <= volume * ELEMENTS * 1.0002, "%u sends %f vectors", p,
-               (double)counts.sent / ELEMENTS);
-        if (planner->algorithm == PCCL_RING && planner->collective != PCCL_BARRIER) expect_least(&counts);
-        if (counts.sent > most.sent) most.sent = counts.sent;
-        if (counts.sends > most.sends) most.sends = counts.sends;
-        if (counts.last_round > most.last_round) most.last_round = counts.last_round;
+        expect_thrift(counts.sent);
+        raise(&most, counts);
     }
-    EXPECT(rounds == machine.plans[0].rounds && rounds >= most.last_round);
+    EXPECT(work.rounds == machine.plans[0].rounds && work.rounds >= most.last_round);
     if (planner->algorithm == PCCL_DISSEMINATION) EXPECT(most.sends == most.last_round);
     if (planner->traits & PCCL__DIRECT) EXPECT(most.sends + 1 == machine.size, "not straight");
-    const char *name = pccl_algorithm_name(planner->algorithm);
-    if (planner->transfers)
-        EXPECT(most.sends <= planner->transfers(machine.shape), "%s among %u: %u", name, machine.size, most.sends);
-    if (most.sends > worst->sends) worst->sends = most.sends;
-    if (most.sent > worst->sent) worst->sent = most.sent;
-    if (most.last_round > worst->last_round) worst->last_round = most.last_round;
-    bool varies =
-        rooted(planner->collective) && (planner->links != PCCL_SHAPE_FULL || planner->traits & PCCL__FIXED_ORDER);
-    if (varies && machine.root + 1 < machine.size) return; /* the last root is tried last */
-    EXPECT(rounds == worst->last_round, "%u rounds, not %g", worst->last_round, rounds);
-    if (planner->transfers) EXPECT(worst->sends == planner->transfers(machine.shape), "%u transfers", worst->sends);
-    EXPECT((double)worst->sent >= volume * ELEMENTS * 0.9998, "the busiest sends %f vectors",
-           (double)worst->sent / ELEMENTS);
+    raise(worst, most);
+    expect_work("", work, most, *worst);
+    if (is_decided()) EXPECT(work.rounds == worst->last_round, "%u rounds, not %g", worst->last_round, work.rounds);
+}
+
+/* ---------------------------------------------------------------- hosts: what is moved inside, and between them */
+
+/* Per round what each position sends and receives within its host; the most that one moves, over all rounds. */
+static struct counts count_inside(void) {
+    struct counts inside = {0};
+    for (uint32_t round = 0; round < machine.plans[0].rounds; round++) {
+        struct counts most = {0};
+        for (uint32_t p = 0; p < machine.size; p++) {
+            struct counts moved[2] = {{0}, {0}};
+            const struct pccl__plan *plan = &machine.plans[p];
+            for (uint32_t i = 0; i < plan->steps_count; i++) {
+                const struct pccl__step *step = &plan->steps[i];
+                if (step->round != round || host_of(step->peer) != host_of(p)) continue;
+                moved[step->kind == PCCL__SEND].sends++;
+                moved[step->kind == PCCL__SEND].sent += elements_of(plan, step->chunk);
+            }
+            raise(&most, moved[0]);
+            raise(&most, moved[1]);
+        }
+        inside.sends += most.sends;
+        inside.sent += most.sent;
+        inside.last_round += most.sends > 0;
+    }
+    return inside;
+}
+
+/* What leaves the busiest host (of reduce: enters), by no more of its members than lead; transfers of one of them. */
+static struct counts count_between(void) {
+    const struct pccl__shape *shape = machine.shape;
+    struct counts between = {0};
+    for (uint32_t host = 0; host < pccl__shape_hosts(shape); host++) {
+        uint64_t sent = 0;
+        uint32_t speak = 0, lead = machine.planner->algorithm == PCCL_LEADERS ? 1 : shape->host_least;
+        for (uint32_t p = pccl__shape_host_begin(shape, host); p < pccl__shape_host_begin(shape, host + 1); p++) {
+            struct counts counts = {0};
+            const struct pccl__plan *plan = &machine.plans[p];
+            bool speaks = false;
+            for (uint32_t i = 0; i < plan->steps_count; i++) {
+                const struct pccl__step *step = &plan->steps[i];
+                if (host_of(step->peer) == host) continue;
+                speaks = true;
+                if ((step->kind == PCCL__SEND) == inward()) continue;
+                counts.sends++;
+                sent += elements_of(plan, step->chunk);
+            }
+            speak += speaks;
+            raise(&between, counts);
+        }
+        EXPECT(speak <= lead, "%u members of host %u speak for it", speak, host);
+        raise(&between, (struct counts){.sent = sent});
+    }
+    return between;
+}
+
+struct worst {
+    struct counts inside, between;
+};
+
+static void expect_levels(struct worst *worst) {
+    const struct pccl__planner *planner = machine.planner;
+    struct pccl__work inside = planner->inside(machine.shape), between = planner->work(machine.shape);
+    struct counts within = count_inside(), wire = count_between();
+    EXPECT(inside.rounds + between.rounds == machine.plans[0].rounds);
+    raise(&worst->inside, within);
+    raise(&worst->between, wire);
+    expect_work(" inside hosts", inside, within, worst->inside);
+    expect_work(" between hosts", between, wire, worst->between);
+    if (is_decided()) EXPECT(inside.rounds == worst->inside.last_round, "%g rounds inside", inside.rounds);
+    if (planner->algorithm != PCCL_HIERARCHICAL) return;
+    /* The others of a host need what its smallest rival has; of a whole vector a host is like one position. */
+    double least = least_volume(planner->collective, pccl__shape_hosts(machine.shape));
+    if (planner->collective == PCCL_REDUCE_SCATTER || planner->collective == PCCL_ALL_GATHER)
+        least = ((double)machine.size - machine.shape->host_least) / machine.size;
+    EXPECT((double)wire.sent <= 1.02 * least * ELEMENTS, "%f vectors leave a host", (double)wire.sent / ELEMENTS);
 }
 
 static uint32_t links_of(const struct pccl__shape *shape, uint32_t position) {
@@ -248,12 +414,16 @@ static bool worth_a_proof(const struct pccl__shape *shape, uint32_t root) {
 static void prove(const struct pccl__planner *planner, const struct pccl__shape *shape) {
     uint32_t last = rooted(planner->collective) ? shape->size - 1 : 0;
     struct counts worst = {0};
+    struct worst levels = {{0}, {0}};
     for (uint32_t root = 0; root <= last; root++) {
         if (!worth_a_proof(shape, root)) continue;
         machine_load(planner, shape, root);
         machine_run();
         expect_result();
-        expect_counts(&worst);
+        if (planner->inside)
+            expect_levels(&levels);
+        else
+            expect_counts(&worst);
         EXPECT(shape->size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
     }
 }
@@ -266,6 +436,7 @@ static void prove_fitting(const struct pccl__shape *shape) {
         served[planner->collective] = true;
         prove(planner, shape);
     }
+    if (shape->kind == PCCL_SHAPE_FULL) expect_a_thrifty_one(shape);
     for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++)
         EXPECT(served[i], "no plan for %s in shape %d", pccl_collective_name((pccl_collective)i), shape->kind);
 }
@@ -293,27 +464,6 @@ static void draw_hosts(uint32_t spread, uint32_t size, uint64_t *ids) {
     }
 }
 
-/* What goes over each wire: per host that sends, and link class. */
-static void expect_little_between_hosts(void) {
-    const struct pccl__shape *shape = machine.shape;
-    for (uint32_t host = 0; host < shape->hosts; host++) {
-        uint32_t first = shape->host_begins[host], end = shape->host_begins[host + 1];
-        uint64_t sent = 0;
-        for (uint32_t p = first; p < end; p++) {
-            const struct pccl__plan *plan = &machine.plans[p];
-            for (uint32_t i = 0; i < plan->steps_count; i++) {
-                const struct pccl__step *step = &plan->steps[i];
-                bool leaves = step->peer < first || step->peer >= end;
-                if (leaves) EXPECT(p - first < shape->host_least, "%u does not lead", p);
-                if (leaves && step->kind == PCCL__SEND) sent += elements_of(plan, step->chunk);
-            }
-        }
-        double least = 2.0 * ELEMENTS * (shape->hosts - 1) / shape->hosts;
-        EXPECT((double)sent <= 1.001 * least && (double)sent >= 0.999 * least, "host %u sends %f vectors", host,
-               (double)sent / ELEMENTS);
-    }
-}
-
 static void prove_hosts(uint32_t size) {
     for (uint32_t spread = 0; spread < SPREADS; spread++) {
         struct pccl__shape shape = {0};
@@ -323,9 +473,8 @@ static void prove_hosts(uint32_t size) {
         EXPECT(pccl__shape_set_hosts(&shape, ids) == PCCL_OK && shape.hosts >= 1);
         const struct pccl__planner *planner;
         for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
-            if (!(planner->traits & PCCL__BY_HOST)) continue;
-            prove(planner, &shape);
-            expect_little_between_hosts();
+            EXPECT(!(planner->traits & PCCL__BY_HOST) == !planner->inside);
+            if (planner->inside) prove(planner, &shape);
         }
         pccl__shape_free(&shape);
     }

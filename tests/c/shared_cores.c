@@ -6,9 +6,17 @@
 #include "check.h"
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options) {
+    *cores = (struct cores){0};
+    cores_make_among(cores, size, options, size, (struct pccl__sim_faults){0});
+}
+
+void cores_make_among(struct cores *cores, uint32_t size, const struct pccl__core_options *options, uint64_t seed,
+                      struct pccl__sim_faults faults) {
     static const struct pccl__core_options standard = {
         .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100};
-    *cores = (struct cores){.size = size, .network = pccl__sim_network_new(size, (struct pccl__sim_faults){0})};
+    EXPECT(size <= CORES_MAX);
+    cores->size = size;
+    cores->network = pccl__sim_network_new(seed, faults);
     for (uint32_t i = 0; i < size; i++) {
         cores->id[i].bytes[0] = (uint8_t)(i + 1);
         cores->transport[i] = pccl__sim_transport_new(cores->network, cores->id[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shared_cores.h - a few cores joined by the simulated network without faults, driven step by step, for tests that tell
- * a story rather than draw one from a seed.
+ * shared_cores.h - a few cores joined by the simulated network, driven step by step, for tests that tell a story rather
+ * than draw one from a seed.
  */
 #ifndef PCCL_TESTS_SHARED_CORES_H
 #define PCCL_TESTS_SHARED_CORES_H
@@ -9,7 +9,7 @@
 #include "channel/sim.h"
 #include "engine/core.h"
 
-enum { CORES_MAX = 4 };
+enum { CORES_MAX = 5 };
 
 struct cores {
     struct pccl__sim_network *network;
@@ -24,6 +24,9 @@ struct cores {
 };
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options);
+/* The same with what `shape`, `ring`, `parents` and `host_ids` of `cores` are, over a network with faults. */
+void cores_make_among(struct cores *cores, uint32_t size, const struct pccl__core_options *options, uint64_t seed,
+                      struct pccl__sim_faults faults);
 void cores_free(struct cores *cores);
 /* Advances virtual time by `us` and runs everyone meanwhile. */
 void cores_run(struct cores *cores, uint64_t us);
