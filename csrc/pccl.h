@@ -460,7 +460,8 @@ typedef enum pccl_record_kind {
     PCCL_RECORD_LINK_DOWN = 6, /* it broke: `text` says why */
     PCCL_RECORD_FETCH = 7,     /* a pccl_state_fetch from `peer` failed */
     PCCL_RECORD_LINK = 8       /* not an event: a link as it is now. `text` begins with what it goes through ("tcp",
-                                  "shm") and a colon; `started_ns` is when bytes last came, 0 for never */
+                                  "shm") and a colon; `started_ns` is when bytes last came, 0 for never. `rtt_ns`
+                                  and `bytes_per_s` are what is known of it, 0 for nothing */
 } pccl_record_kind;
 
 typedef struct pccl_record_wait {
@@ -489,6 +490,7 @@ typedef struct pccl_record {
     pccl_record_wait waits[PCCL_RECORD_WAITS];
     uint64_t count, tx_bytes, rx_bytes;
     uint64_t called_ns, started_ns, data_done_ns;
+    uint64_t rtt_ns, bytes_per_s;
     char text[PCCL_RECORD_TEXT]; /* why it failed; empty for success */
 } pccl_record;
 

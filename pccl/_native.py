@@ -540,7 +540,7 @@ def _recorded(raw: Pointer) -> RecordedOperation | RecordedEvent | Link:
         return _recorded_operation(raw, name, text)
     if raw.kind == lib.PCCL_RECORD_LINK:
         transport, _, obstacle = text.partition(": ")
-        return Link(raw.rank, name, transport, raw.status, raw.started_ns, obstacle)
+        return Link(raw.rank, name, transport, raw.status, raw.started_ns, obstacle, raw.rtt_ns, raw.bytes_per_s)
     kind = _RECORDED_EVENTS[raw.kind]
     return RecordedEvent(kind, raw.at_ns, raw.epoch, raw.world_size, raw.rank, name, raw.status, text)
 

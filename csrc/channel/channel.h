@@ -139,6 +139,8 @@ struct pccl__channel_ops {
     void (*expect)(struct pccl__channel *, uint64_t epoch);
     /* Move what can be moved, hand over what ended. */
     void (*progress)(struct pccl__channel *, uint64_t now_ns, struct pccl__done *);
+    /* Brings `rtt_ns` and `bytes_per_s` up to date. NULL: there is nothing to measure. */
+    void (*measure)(struct pccl__channel *);
     /* Idempotent. Every posted transfer completes with `why` in the next progress, and not before nothing can touch
      * its memory any more. */
     void (*close)(struct pccl__channel *, pccl_status why);
@@ -154,7 +156,8 @@ struct pccl__channel {
     pccl_error error;     /* why broken or doubted */
     uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */
     uint64_t heard_ns;    /* when bytes last came from the other side */
-    uint64_t rtt_ns;      /* measured; 0 unknown */
+    uint64_t rtt_ns;      /* measured; 0 unknown, here and below */
+    uint64_t bytes_per_s; /* as quick as it was when it had much to send */
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
     const char *medium;        /* what its bytes go through: "tcp", "shm"; NULL before the first connection */

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "channel/tcp_path.h"
 
 void pccl__tcp_complete(struct tcp_channel *channel, struct pccl__transfer *transfer, pccl_status status) {
     pccl__line_remove(&channel->line, &transfer->ticket);
@@ -285,6 +286,21 @@ static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__d
     list_splice(&done->notices, &channel->notices);
 }
 
+/* Its stripes share the path, so they add up. What goes through shared memory, the kernel does not see. */
+static void measure(struct pccl__channel *base) {
+    const struct tcp_channel *channel = tcp_channel_of(base);
+    uint64_t together = 0;
+    for (uint32_t i = 0; i < channel->stripes_count; i++) {
+        const struct tcp_stripe *stripe = channel->stripes[i];
+        struct tcp_path path;
+        if (!stripe || stripe->state != TCP_STRIPE_UP || stripe->medium.rings) continue;
+        if (!pccl__tcp_path_measure(stripe->fd, &path)) continue;
+        if (!base->rtt_ns || path.rtt_ns < base->rtt_ns) base->rtt_ns = path.rtt_ns;
+        together += path.bytes_per_s;
+    }
+    if (together > base->bytes_per_s) base->bytes_per_s = together;
+}
+
 /* ---------------------------------------------------------------- life */
 
 /* What is queued goes as far as the sockets take it: completed sends should not die with the channel that took them. */
@@ -316,6 +332,7 @@ static const struct pccl__channel_ops operations = {
     .cancel = cancel,
     .discard = discard,
     .decline = decline,
+    .measure = measure,
     .expect = expect,
     .progress = progress,
     .close = close_channel,

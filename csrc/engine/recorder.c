@@ -184,8 +184,9 @@ static void read_notes(const struct pccl__recorder *recorder, struct reader *rea
 
 static void read_links(const struct pccl__core *core, struct reader *reader, pccl_record *beyond) {
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
-        const struct pccl__channel *channel = core->group.channels[rank];
+        struct pccl__channel *channel = core->group.channels[rank];
         if (!channel) continue;
+        if (channel->ops->measure) channel->ops->measure(channel);
         pccl_record *record = place(reader, beyond);
         record->kind = PCCL_RECORD_LINK;
         record->status = channel->broken ? PCCL_PEER_LOST : channel->doubted ? PCCL_TIMEOUT : PCCL_OK;
@@ -195,6 +196,8 @@ static void read_links(const struct pccl__core *core, struct reader *reader, pcc
         record->rank = rank;
         record->at_ns = core->now_ns;
         record->started_ns = channel->heard_ns;
+        record->rtt_ns = channel->rtt_ns;
+        record->bytes_per_s = channel->bytes_per_s;
         snprintf(record->text, sizeof record->text, "%s: %.*s", channel->medium ? channel->medium : channel->ops->name,
                  PCCL_RECORD_TEXT - 16, record->status == PCCL_OK ? "" : channel->error.message);
     }

@@ -84,7 +84,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link as it was when the trace was taken. `heard_ns` is when bytes last came over it."""
+    """A link as it was when the trace was taken. `heard_ns` is when bytes last came over it. `rtt_ns` and `bytes_per_s`
+    are what is known of it, 0 for nothing."""
 
     rank: int
     peer: str
@@ -92,6 +93,8 @@ class Link:
     status: int
     heard_ns: int
     text: str
+    rtt_ns: int = 0
+    bytes_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
