@@ -157,7 +157,8 @@ def test_tensors(comm: pccl.Communicator) -> None:
 
 def test_operations_own_numbers(comm: pccl.Communicator) -> None:
     x = X.copy()
-    for value in (-1, 2**63, *NUMBERS_NOT, 0.0):
+    refused("tag must be a whole number", comm.all_reduce, x, tag=2**63)
+    for value in (-1, 2**64, *NUMBERS_NOT, 0.0):
         refused("tag must be a whole number", comm.all_reduce, x, tag=value)
         refused("tag must be a whole number", comm.barrier_async, tag=value)
         refused("root ", comm.broadcast, x, root=value)
