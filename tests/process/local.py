@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pccl
 from tests.process.harness import LIMIT_S, gather
@@ -113,11 +113,13 @@ def at_once(calls: list[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
-def joined(
-    address: str, groups: list[int], peers: int, shm: Literal["auto", "off"] = "auto"
-) -> list[pccl.Communicator]:
-    """One communicator per entry, `peers` of each group."""
-    comms = [pccl.Communicator(address, group, min_world_size=1, shm=shm) for group in groups]
+def joined(address: str, groups: list[int], peers: int, **options: Any) -> list[pccl.Communicator]:
+    """One communicator per entry, `peers` of each group. An option that is a list has a value for each."""
+
+    def own(number: int) -> dict[str, Any]:
+        return {name: it[number] if isinstance(it, list) else it for name, it in options.items()}
+
+    comms = [pccl.Communicator(address, group, min_world_size=1, **own(n)) for n, group in enumerate(groups)]
 
     def join(comm: pccl.Communicator) -> None:
         comm.connect()

@@ -94,6 +94,7 @@ def reduce_all(comm: pccl.Communicator, kind: DataType, op: ReduceOp, count: int
 
     def check(result: Any, want: Array, what: str) -> None:
         assert np.array_equal(values_of(result), want), f"{what} {kind.name} {op.name}"
+        assert kind != DataType.BOOL or result.view(np.uint8).max() <= 1, "a byte that numpy would not write"
 
     source, target = handed(kind, mine), handed(kind, np.zeros_like(mine))
     comm.all_reduce(source, target, op=how)
@@ -177,6 +178,10 @@ def move_all(comm: pccl.Communicator, kind: DataType, count: int) -> None:
     part = patterns(kind, size, count)
     comm.scatter(all_of_mine, part, 1)
     assert raw_of(part) == raw_of(patterns(kind, 1, count * size)[block])
+    comm.gather_v(mine, out, [count] * size, 2)
+    assert rank != 2 or raw_of(out) == everyones
+    comm.scatter_v(all_of_mine, [count] * size, part, 0)
+    assert raw_of(part) == raw_of(patterns(kind, 0, count * size)[block])
     comm.broadcast(mine, 1)
     assert raw_of(mine) == raw_of(patterns(kind, 1, count))
 

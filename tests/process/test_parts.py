@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ import pytest
 
 import pccl
 from pccl import ReduceOp
+from pccl.stress.relay import Relay
 from tests.process.faults import long
-from tests.process.local import Local
+from tests.process.local import Local, at_once, close, joined
 
 pytestmark = pytest.mark.process
 
@@ -112,6 +115,12 @@ def test_the_mean_in_every_path() -> None:
             part = np.zeros(count)
             comm.reduce_scatter(mine, part, op=ReduceOp.AVG)
             assert (part == wanted).all()
+            several = [mine.copy() for _ in range(5)]
+            comm.all_reduce_multiple_with_retry(several, op=ReduceOp.AVG)
+            assert all((it == wanted).all() for it in several)
+            out = np.zeros_like(mine)
+            comm.all_reduce_async(mine, out, op=ReduceOp.AVG, deterministic=True).wait()
+            assert (out == wanted).all()
             for prefix in (comm.scan, comm.exscan):
                 with pytest.raises(pccl.InvalidArgument, match="average"):
                     prefix(mine.copy(), op=ReduceOp.AVG)
@@ -140,6 +149,10 @@ def test_views_with_gaps_are_refused_by_every_collective() -> None:
             lambda: comm.all_to_all(view),
             lambda: comm.all_gather_v(view, long, [2 * size] * size),
             lambda: comm.all_to_all_v(good, [2] * size, view, [2] * size),
+            lambda: comm.gather_v(view, long, [2 * size] * size, comm.rank),
+            lambda: comm.scatter_v(long, [2 * size] * size, view, comm.rank),
+            lambda: comm.reduce_scatter_v(long, [2 * size] * size, view),
+            lambda: comm.all_reduce_multiple_with_retry([good, view]),
         ]
         for wrong in calls:
             with pytest.raises(ValueError, match=r"contiguous|read-only"):
@@ -152,6 +165,13 @@ def test_views_with_gaps_are_refused_by_every_collective() -> None:
         stretched = np.broadcast_to(good[:1], good.shape)
         for view in (table[:, 1], table[0][::-1], table.reshape(-1)[:: 2 * size], stretched):
             refuse(comm, view, good, long)
+        torch = pytest.importorskip("torch")
+        tensor = torch.from_numpy(table)
+        for view in (tensor[:, 1], tensor.reshape(-1)[:: 2 * size], torch.from_numpy(good[:1]).expand(2 * size)):
+            refuse(comm, view, torch.from_numpy(good), torch.from_numpy(long))
+        for transposed in (table.T, tensor.t()):
+            with pytest.raises(ValueError, match="contiguous"):
+                comm.all_reduce(transposed)
         assert np.array_equal(table, before)
         comm.all_reduce(table[1:3])
         assert np.array_equal(table[1:3], size * before[1:3])
@@ -161,32 +181,56 @@ def test_views_with_gaps_are_refused_by_every_collective() -> None:
         local.all(call)
 
 
-def test_many_of_different_kinds_at_once_waited_for_in_any_order() -> None:
-    """B84: 32 operations of all sizes and dtypes are under way; each rank waits in an order of its own."""
+def fly(comm: pccl.Communicator, tags: int) -> list[tuple[pccl.Handle, Array, Array]]:
+    """Starts operations of all sizes and dtypes: the handles, results to be, and what they must be."""
     dtypes = ("int8", "uint16", "int64", "float32", "float64")
+    us, size, flying = comm.rank, comm.world_size, []
+    for tag in range(tags):
+        dtype, count = dtypes[tag % len(dtypes)], tag * tag * 97 % 40_000 + 1
+        x = (np.arange(count * size) % 20 + us).astype(dtype)
+        out = np.zeros_like(x)
+        if tag % 4:
+            handle = comm.all_reduce_async(x, out, tag=tag)
+            want = (size * (np.arange(count * size) % 20) + sum(range(size))).astype(dtype)
+        else:
+            handle = comm.all_to_all_async(x, out, tag=tag)
+            mine = np.arange(us * count, (us + 1) * count) % 20
+            want = np.concatenate([mine + source for source in range(size)]).astype(dtype)
+        flying.append((handle, out, want))
+    return flying
 
-    def call(comm: pccl.Communicator) -> None:
-        us, size, chance = comm.rank, comm.world_size, random.Random(comm.rank)
-        flying = []
-        for tag in range(32):
-            dtype, count = dtypes[tag % len(dtypes)], tag * tag * 97 % 40_000 + 1
-            x = (np.arange(count * size) % 20 + us).astype(dtype)
-            out = np.zeros_like(x)
-            if tag % 2:
-                handle = comm.all_reduce_async(x, out, tag=tag)
-                want = (size * (np.arange(count * size) % 20) + sum(range(size))).astype(dtype)
-            else:
-                handle = comm.all_to_all_async(x, out, tag=tag)
-                mine = np.arange(us * count, (us + 1) * count) % 20
-                want = np.concatenate([mine + source for source in range(size)]).astype(dtype)
-            flying.append((handle, out, want))
-        chance.shuffle(flying)
+
+def test_many_of_different_kinds_at_once_waited_for_in_any_order() -> None:
+    """B84: 32 operations of all sizes and dtypes are under way in one group and 8 in another; each rank waits in an
+    order of its own, while the delays of all links change."""
+    size, chance, landed = 3, random.Random(84), threading.Event()
+
+    def call(here: pccl.Communicator, there: pccl.Communicator) -> None:
+        flying = fly(here, 32) + fly(there, 8)
+        random.Random(here.rank).shuffle(flying)
         for handle, out, want in flying:
             handle.wait()
             assert np.array_equal(out, want)
 
-    with Local(3) as local:
-        local.all(call)
+    with pccl.MasterNode("127.0.0.1:0") as node, Relay() as relay:
+        node.run()
+        links = [relay.before_peer() for _ in range(2 * size)]
+        ways = [link.address for link in links]
+        comms = joined(node.address, [0] * size + [1] * size, size, advertise=ways, shm="off")
+        pairs = zip(*(sorted(part, key=lambda comm: comm.rank) for part in (comms[:size], comms[size:])), strict=True)
+
+        def weather() -> None:
+            while not landed.wait(0.005):
+                chance.choice(links).set(chance.choice(("up", "down")), delay_ms=chance.choice((0, 1, 5, 20)))
+
+        changing = threading.Thread(target=weather)
+        changing.start()
+        try:
+            at_once([partial(call, *pair) for pair in pairs])
+        finally:
+            landed.set()
+            changing.join()
+        close(comms)
 
 
 @pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "gather", "scan"])
