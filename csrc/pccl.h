@@ -185,7 +185,8 @@ typedef struct pccl_options {
 pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **engine, pccl_error *error);
 
 /* Ends all operations with PCCL_CLOSED, closes every link, joins the thread, frees. Blocks for less than a
- * second. No other call on this engine may run or follow; operations may still be freed. NULL is allowed. */
+ * second. No other call on this engine may run or follow; operations may be freed, meanwhile and later. NULL is
+ * allowed. */
 void pccl_engine_free(pccl_engine *engine);
 
 /* To be called in a forked child instead of pccl_engine_free: closes the child's descriptors only and tells

@@ -511,7 +511,6 @@ void pccl__core_free(struct pccl__core *core) {
     while ((node = list_pop_front(&core->held))) { /* handles may outlive us */
         struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
         op->core = NULL;
-        op->engine = NULL;
         pccl__pool_disown(&core->pool, sizeof *op);
     }
     pccl__core_drop_served(core);

@@ -34,7 +34,7 @@ struct pccl_engine {
     pthread_cond_t ended;
     uint64_t endings; /* grows with each such news */
     pthread_t thread;
-    struct pccl__core *core;
+    struct pccl__core *core; /* NULL once it was freed: what is left waits for callers to give their operations back */
     struct pccl__poll *poll;
     struct pccl__transport *transport;
     pccl_peer_id id;
@@ -50,6 +50,7 @@ struct pccl_engine {
     uint64_t background_until_ns; /* ... and looks at the core's timers no later than this */
     uint64_t driver_until_ns;     /* the same of a caller in the poll set; 0: it is elsewhere, and looks soon */
     bool stopping, forked;
+    size_t handles;   /* operations that callers hold */
     uint32_t cores;   /* this process may run on */
     uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
     uint32_t spins_skipped;

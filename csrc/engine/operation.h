@@ -60,7 +60,7 @@ enum pccl__operation_state { PCCL__QUEUED, PCCL__DATA, PCCL__FINISH, PCCL__ENDED
 struct pccl_operation {
     pccl_call call;
     struct pccl__core *core;
-    void *engine;     /* pccl_engine, for pccl_wait */
+    void *engine;     /* pccl_engine, which lasts as long as its handles */
     struct list link; /* in core->open or core->queued or core->ended */
     enum pccl__operation_state state;
     atomic_bool ended;

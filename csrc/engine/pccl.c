@@ -55,6 +55,11 @@ static void free_parts(pccl_engine *engine) {
     if (engine->transport) engine->transport->ops->free(engine->transport);
     if (engine->poll) pccl__poll_free(engine->poll);
     if (engine->event_fd >= 0) close(engine->event_fd);
+    engine->core = NULL;
+}
+
+/* The door itself is the last to go: whoever frees an operation comes through it, also while the engine is freed. */
+static void free_door(pccl_engine *engine) {
     pthread_cond_destroy(&engine->ended);
     pthread_cond_destroy(&engine->parked);
     pthread_mutex_destroy(&engine->ended_mutex);
@@ -85,6 +90,7 @@ pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl
         status = pccl__fail(error, PCCL_SYSTEM, "cannot start the background thread");
     if (status != PCCL_OK) {
         free_parts(engine);
+        free_door(engine);
         return status;
     }
     *out = engine;
@@ -99,7 +105,11 @@ void pccl_engine_free(pccl_engine *engine) {
     pccl__poll_wake(engine->poll);
     pccl__engine_leave(engine);
     pthread_join(engine->thread, NULL);
+    pccl__door_enter(&engine->door);
     free_parts(engine);
+    bool unused = engine->handles == 0;
+    pccl__engine_leave(engine);
+    if (unused) free_door(engine);
 }
 
 void pccl_engine_forked(pccl_engine *engine) {
@@ -214,10 +224,12 @@ size_t pccl_engine_take_ended(pccl_engine *engine, uint64_t *tokens, size_t capa
 
 void pccl_prompt(pccl_operation *op) {
     pccl_engine *engine = op->engine;
-    if (!engine || !pccl__engine_enter(engine)) return;
+    if (!pccl__engine_enter(engine)) return;
     op->prompt = true;
-    if (op->ended && engine->core->events.tokens_count > 0) engine->core->events.tell_ns = 0;
-    pccl__engine_publish(engine, engine->core->ended_count);
+    if (engine->core) {
+        if (op->ended && engine->core->events.tokens_count > 0) engine->core->events.tell_ns = 0;
+        pccl__engine_publish(engine, engine->core->ended_count);
+    }
     pccl__engine_leave(engine);
 }
 
@@ -236,6 +248,18 @@ static pccl_status outcome(const pccl_operation *op, pccl_info *info, pccl_error
     return PCCL_OK;
 }
 
+/* Under the lock. */
+static void hand_out(pccl_engine *engine, pccl_operation *op) {
+    op->engine = engine;
+    engine->handles++;
+}
+
+/* Under the lock. */
+static void take_back(pccl_engine *engine, pccl_operation *op) {
+    pccl__core_handle_free(op);
+    engine->handles--;
+}
+
 static uint64_t deadline_after(int64_t timeout_ms) {
     uint64_t now = clock_now_ns(), ns;
     if (timeout_ms < 0 || mul_overflows((uint64_t)timeout_ms, NS_PER_MS, &ns) || ns > NEVER_NS - now) return NEVER_NS;
@@ -247,16 +271,16 @@ pccl_status pccl_start(pccl_engine *engine, const pccl_call *call, pccl_operatio
     uint32_t before = engine->core->ended_count;
     engine->started_ns = clock_now_ns();
     pccl_status status = pccl__core_start(engine->core, call, engine->started_ns, operation, error);
-    if (status == PCCL_OK) (*operation)->engine = engine;
+    if (status == PCCL_OK) hand_out(engine, *operation);
     leave(engine, before, false);
     return status;
 }
 
 pccl_status pccl_wait(pccl_operation *op, int64_t timeout_ms, pccl_info *info, pccl_error *error) {
-    pccl_engine *engine = op->engine; /* NULL once the engine is gone: then it has ended */
-    if (pccl_done(op) && (!engine || op->status == PCCL_OK)) return outcome(op, info, error);
+    pccl_engine *engine = op->engine;
+    if (pccl_done(op) && op->status == PCCL_OK) return outcome(op, info, error);
     if (!pccl__engine_enter(engine)) return refuse_child(error);
-    pccl__engine_wait(engine, op, deadline_after(timeout_ms));
+    if (engine->core) pccl__engine_wait(engine, op, deadline_after(timeout_ms)); /* else it has ended */
     pccl_status status = PCCL_PENDING;
     if (op->ended) status = outcome(op, info, error);
     pccl__engine_leave(engine);
@@ -274,7 +298,7 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_start(engine->core, call, now, &op, error);
     if (status == PCCL_OK) {
-        op->engine = engine;
+        hand_out(engine, op);
         pccl__core_step(engine->core, now);
         pccl__engine_publish(engine, before);
         if (engine->driving) pccl__engine_tend(engine, before); /* else we do it ourselves */
@@ -282,7 +306,7 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
         status = op->ended ? outcome(op, info, error)
                            : pccl__fail(error, PCCL_PENDING, "still running after %lld ms", (long long)timeout_ms);
         if (op->ended)
-            pccl__core_handle_free(op);
+            take_back(engine, op);
         else
             *operation = op;
     }
@@ -301,22 +325,21 @@ int pccl_done(pccl_operation *op) { return atomic_load_explicit(&op->ended, memo
 void pccl_operation_free(pccl_operation *op) {
     if (!op) return;
     pccl_engine *engine = op->engine;
-    if (!engine) {
-        pccl__core_handle_free(op);
-    } else if (pccl__engine_enter(engine)) {
-        pccl__core_handle_free(op);
-        pccl__engine_leave(engine);
-    }
+    if (!pccl__engine_enter(engine)) return;
+    take_back(engine, op);
+    bool last = engine->handles == 0 && !engine->core;
+    pccl__engine_leave(engine);
+    if (last) free_door(engine);
 }
 
 void pccl_describe(pccl_operation *op, char *text, size_t text_bytes) {
     pccl_engine *engine = op->engine;
-    if (!engine || !pccl__engine_enter(engine)) {
+    bool entered = pccl__engine_enter(engine);
+    if (entered && engine->core)
+        pccl__core_describe(engine->core, op, clock_now_ns(), text, text_bytes);
+    else
         snprintf(text, text_bytes, "an operation of a communicator that is closed");
-        return;
-    }
-    pccl__core_describe(engine->core, op, clock_now_ns(), text, text_bytes);
-    pccl__engine_leave(engine);
+    if (entered) pccl__engine_leave(engine);
 }
 
 pccl_status pccl_explain(pccl_engine *engine, const pccl_call *call, char *text, size_t text_bytes, pccl_error *error) {
@@ -351,7 +374,7 @@ pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id
     uint32_t before = engine->core->ended_count;
     pccl_status status = pccl__core_fetch(engine->core, sync_id, peer, region, offset, bytes, target, timeout_ms,
                                           clock_now_ns(), operation, error);
-    if (status == PCCL_OK) (*operation)->engine = engine;
+    if (status == PCCL_OK) hand_out(engine, *operation);
     leave(engine, before, false);
     return status;
 }

@@ -488,6 +488,35 @@ static void test_driver_is_told(void) {
     for (int i = 0; i < 2; i++) pccl_engine_free(engine[i]);
 }
 
+enum { HANDLES = 64 };
+
+static void *give_back(void *operations) {
+    for (int i = 0; i < HANDLES; i++) {
+        sched_yield(); /* all the time that the other thread takes */
+        pccl_operation_free(((pccl_operation **)operations)[i]);
+    }
+    return NULL;
+}
+
+/* Operations may be given back by one thread while another frees the engine. */
+static void test_given_back_meanwhile(void) {
+    for (int round = 0; round < 30; round++) {
+        struct world w;
+        make(&w, 2, 1);
+        float data[HANDLES] = {0};
+        pccl_operation *operations[HANDLES];
+        for (uint64_t i = 0; i < HANDLES; i++) {
+            pccl_call call = {.count = 1, .dtype = PCCL_FLOAT32, .tag = i, .input = &data[i], .output = &data[i]};
+            pccl_error error;
+            EXPECT(pccl_start(w.engine[0], &call, &operations[i], &error) == PCCL_OK, "%s", error.message);
+        }
+        pthread_t thread;
+        EXPECT(pthread_create(&thread, NULL, give_back, operations) == 0, "thread");
+        destroy(&w, 2);
+        pthread_join(thread, NULL);
+    }
+}
+
 int main(void) {
     int descriptors = open_descriptors();
     test_results(2, 1);
@@ -505,6 +534,7 @@ int main(void) {
     test_timer_left_behind();
     test_driver_is_told();
     test_doubt();
+    test_given_back_meanwhile();
     EXPECT(open_descriptors() == descriptors, "%d descriptors, %d before", open_descriptors(), descriptors);
     FINISH();
 }
