@@ -88,7 +88,7 @@ def flight(comm: pccl.Communicator, thread: int, peers: int, stalled: bool) -> b
 @pytest.mark.parametrize("shm", ["auto", "off"])
 def test_hundreds_of_operations_at_a_time(node: pccl.MasterNode, shm: Shm) -> None:
     """B71: 3 threads of each of 3 ranks, in 2 groups; what one rank holds up stops no other."""
-    comms = joined(node.address, [0, 1] * 3, 3, shm)
+    comms = joined(node.address, [0, 1] * 3, 3, shm=shm)
     calls = [partial(flight, comm, thread, 3, thread == 0) for comm in comms for thread in range(3)]
     assert all(at_once(list(calls)))
     close(comms)
