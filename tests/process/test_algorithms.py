@@ -26,7 +26,7 @@ Case = tuple[str, bool, Options]
 
 SETUPS: dict[str, dict[str, Any]] = {
     "tcp": {},
-    "two hosts": {"shm": "auto", "hosts": 2},
+    "two hosts": {"shm": "auto", "hosts": 2, "p2p_connection_pool_size": 2},  # else their number is by round trip
     "shm": {"shm": "auto"},
     "deferred": {"commit": "deferred"},
 }
