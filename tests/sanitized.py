@@ -33,7 +33,7 @@ UNTESTED = [
     "test_bench.py",  # speeds
     "test_demo.py",  # needs scikit-learn, which is not ours
     "test_leaks.py",  # memory, which sanitizers hold back
-    "test_sabotage.py",  # times; and what spoils its workers takes the place of SITE, so that they load what is installed
+    "test_sabotage.py",  # times; and what spoils its workers takes the place of SITE
     "test_stress.py",  # times
 ]
 """Process tests that measure what a sanitizer changes, or that would mostly run other people's code."""
