@@ -32,6 +32,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ class Line:
             if self.ended:
                 raise EOFError("the other end of the line is gone")
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.read_fd], [], [], left)[0]:
+            if not wait([self.read_fd], left):
                 return None
             self.fill()
         return self.take()
@@ -236,11 +237,12 @@ class Fleet:
                     self._forget(child)
                     return child, None
             open_lines = {child.line.read_fd: child.line for child in self._children}
-            readable = select.select(list(open_lines), [], [], max(0.0, deadline - time.monotonic()))[0]
+            readable = wait(open_lines, max(0.0, deadline - time.monotonic()))
             if not readable:
                 return None
-            for descriptor in readable:
-                open_lines[descriptor].fill()
+            for descriptor, line in open_lines.items():
+                if descriptor in readable:
+                    line.fill()
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until all children have ended by themselves; `close` kills the rest. Drops what they still say."""
@@ -309,7 +311,7 @@ class Master:
         arguments = ["-m", "pccl", "master", "--until-eof", "--listen", self.address, *self._options]
         self._process, self._pid = _popen(self._host, arguments, self._log, None)
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], MASTER_LIMIT_S)[0]:
+        if not wait([self._process.stdout.fileno()], MASTER_LIMIT_S):
             raise RuntimeError(f"the master said nothing within {MASTER_LIMIT_S:.0f} s")
         text = self._process.stdout.readline().decode()
         found = re.search(r"listening on (\S+:[1-9]\d*)", text)

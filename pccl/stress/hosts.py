@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shlex
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 
 from pccl import system
 from pccl.fleet import LOCAL, Host
@@ -86,7 +86,7 @@ class Ssh(Host):
         text = b""
         while not text.endswith(b"\n"):
             left = max(0.0, deadline - time.monotonic())
-            data = os.read(process.stdout.fileno(), 1) if select.select([process.stdout], [], [], left)[0] else b""
+            data = os.read(process.stdout.fileno(), 1) if wait([process.stdout.fileno()], left) else b""
             if not data:
                 raise HostsError(f"ssh {self.name} did not start a process; try: {shlex.join(self._plain('true'))}")
             text += data

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -55,6 +56,23 @@ def start_echo(fleet: Fleet, name: str) -> Child:
     child = fleet.start(name, ["-c", ECHO])
     assert fleet.next(LIMIT_S) == (child, {"ready": True})
     return child
+
+
+def test_a_supervisor_may_hold_thousands_of_descriptors(fleet: Fleet) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    taken: list[int] = []
+    try:
+        while not taken or taken[-1] <= 2048:
+            taken.append(os.dup(0))
+        start_echo(fleet, "a").tell(number=1)
+        reply = fleet.next(LIMIT_S)
+        assert reply is not None
+        assert reply[1] == {"echo": {"number": 1}}
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_messages_go_both_ways_whole_and_in_order(fleet: Fleet) -> None:
