@@ -48,7 +48,7 @@ struct tcp_stripe {
     uint32_t writing_count, written;
     struct list retained; /* DATA frames that the other side has not acknowledged */
     uint64_t sent, acknowledged;
-    uint32_t shown; /* DATA frames whose payload the other side fetches, not acknowledged */
+    uint32_t shown;                           /* DATA frames whose payload the other side fetches, not acknowledged */
     uint64_t control_taken, control_answered; /* of control frames: the last one written here; acknowledged here */
 
     /* Whether the other side still receives: tcp_silence.c. */

@@ -249,8 +249,7 @@ static void draw_dead_links(struct world *w) {
 static void take_events(struct world *w, uint32_t p) {
     pccl_event event;
     while (pccl__events_take(&w->peer[p].core->events, &event))
-        if (event.kind != PCCL_EVENT_STALLED && event.epoch == w->epoch)
-            w->remake = true;
+        if (event.kind != PCCL_EVENT_STALLED && event.epoch == w->epoch) w->remake = true;
 }
 
 /* ---------------------------------------------------------------- one world */
