@@ -92,11 +92,16 @@ static void next_epoch(struct cores *c) {
     install(c, commits, verdict(reports, PEERS, commits, COMMITS));
 }
 
+/* Who asks for the next epoch freezes members himself, which they tell of after that one has begun: old news. */
+static bool stops(const pccl_event *event, uint64_t epoch) {
+    return event->epoch == epoch && (event->kind == PCCL_EVENT_FROZEN || event->kind == PCCL_EVENT_SUSPECT);
+}
+
 static bool stopped(struct cores *c) {
     bool any = false;
     pccl_event event;
     for (uint32_t i = 0; i < PEERS; i++) {
-        while (pccl__events_take(&c->core[i]->events, &event)) any = any || event.kind == PCCL_EVENT_SUSPECT;
+        while (pccl__events_take(&c->core[i]->events, &event)) any = any || stops(&event, c->epoch);
         any = any || c->core[i]->frozen;
     }
     return any;
@@ -374,8 +379,7 @@ static bool engines_stopped(struct engines *e) {
     bool any = false;
     pccl_event event;
     for (uint32_t i = 0; i < 2; i++)
-        while (pccl_engine_next_event(e->engine[i], &event))
-            any = any || event.kind == PCCL_EVENT_FROZEN || event.kind == PCCL_EVENT_SUSPECT;
+        while (pccl_engine_next_event(e->engine[i], &event)) any = any || stops(&event, e->epoch);
     return any;
 }
 
