@@ -118,7 +118,9 @@ typedef enum pccl_collective {
     PCCL_ALL_TO_ALL = 9,
     PCCL_SCAN = 10,   /* rank r gets the reduction of ranks 0..r */
     PCCL_EXSCAN = 11, /* rank r gets the reduction of ranks 0..r-1; nothing is written at rank 0 */
-    PCCL_COLLECTIVE_COUNT = 12
+    PCCL_SEND = 12,   /* to one member, which calls RECV: an operation of these two alone */
+    PCCL_RECV = 13,
+    PCCL_COLLECTIVE_COUNT = 14
 } pccl_collective;
 
 typedef enum pccl_algorithm {
@@ -206,8 +208,12 @@ typedef struct pccl_member {
 
 typedef struct pccl_operation_name {
     uint64_t tag;
-    uint32_t sequence; /* counts from 0 within an epoch and tag */
+    uint64_t scope;    /* who takes part: 0 the whole group, else pccl_scope */
+    uint32_t sequence; /* counts from 0 within an epoch, scope and tag */
 } pccl_operation_name;
+
+/* The scope of what rank `source` sends to rank `target`: (source + 1) * 2^32 + target + 1. */
+uint64_t pccl_scope(uint32_t source, uint32_t target);
 
 /* What a link costs. 0: not known, so that a default is taken. */
 typedef struct pccl_price {
@@ -262,12 +268,16 @@ typedef enum pccl_operation_state {
     PCCL_RETURNED = 3
 } pccl_operation_state;
 
-/* One line of a report: in `tag`, all operations below `returned_below` have returned success; beyond it
+/* One line of a report: in `scope` and `tag`, all operations below `returned_below` have returned success; beyond it
  * `sequence` is in `state`. A tag without open operations gives one line that says so: sequence =
  * returned_below, which is NOT_STARTED. Operations never named are NOT_STARTED too. `fingerprint` tells apart what was
- * called: an operation that is DATA_DONE on two members with different ones must not commit. */
+ * called: an operation that is DATA_DONE on two members with different ones must not commit.
+ *
+ * An operation commits if all survivors that take part in it have its data done or better. Those of scope 0 all do; of
+ * a send and its receive, the two, and without the one that receives nothing commits. */
 typedef struct pccl_report_line {
     uint64_t tag;
+    uint64_t scope;
     uint32_t returned_below;
     uint32_t sequence;
     pccl_operation_state state;
@@ -337,6 +347,8 @@ size_t pccl_engine_take_ended(pccl_engine *engine, uint64_t *tokens, size_t capa
 
 typedef struct pccl_operation pccl_operation;
 
+enum { PCCL_ANY_SOURCE = 0x7FFFFFFF /* the `root` of a recv */ };
+
 enum {
     PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
     PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
@@ -362,6 +374,8 @@ enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
  *   gather          input[count], output[count * size] at the root only: part r is rank r's input
  *   all_to_all      input[count * size], output[count * size]: part r goes to rank r, part r comes from rank r
  *   barrier, commit no buffers
+ *   send            input[count], to rank `root`
+ *   recv            output[count], from rank `root`, or from whoever sends: PCCL_ANY_SOURCE. pccl_info tells
  * In place means that the output is the input, or where one is longer, that the shorter one is our own part of it
  * (all_gather: input == output + rank * count; reduce_scatter: output == input + rank * count). Any other overlap is
  * INVALID. Buffers are borrowed until the operation has ended; `output` is undefined after a failure, unless it is the
@@ -371,14 +385,20 @@ enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
  * one part has ours. Those who have a buffer of parts give its counts; `count` is read where nobody gives any. All
  * members of an all_gather or reduce_scatter have the counts, so that a difference is a MISMATCH for all; in a gather,
  * scatter or all_to_all what one sends must be what the other expects. Who cannot be sure of the group's size says with
- * `expected_epoch` which one the counts are for: those of another are not read. */
+ * `expected_epoch` which one the counts are for: those of another are not read.
+ *
+ * Sends from one rank to another with one tag are received in the order of their calls, others in any order. As in MPI,
+ * a send goes to the receive that was called first of those that fit it. Of the senders that a receive of any source
+ * finds waiting, the one that has waited longest is taken, then the next. Where the view's shape has no link between
+ * the two, both end with UNSUPPORTED. A receive of any source that nothing came for ends with TIMEOUT alone; any other
+ * timeout stops the epoch. */
 typedef struct pccl_call {
     pccl_collective collective;
     pccl_dtype dtype;
     pccl_reduce_op op;
     pccl_algorithm algorithm; /* AUTO, or a wish: where the view's shape lacks links that it needs, AUTO is taken.
                                  pccl_info tells */
-    uint32_t root;
+    uint32_t root;            /* a rank; of send and recv, the other one's */
     uint32_t flags;
     uint64_t count;
     uint64_t tag; /* operations of one tag are matched in call order */
@@ -401,6 +421,7 @@ typedef struct pccl_info {
     pccl_algorithm algorithm;
     uint64_t tx_bytes; /* payload this peer sent and received for the operation */
     uint64_t rx_bytes;
+    uint32_t peer; /* send and recv: the other one's rank; else 0 */
 } pccl_info;
 
 /* Starts an operation; never waits for others. Errors: INVALID, TOO_FEW_PEERS, NO_MEMORY, CLOSED, and what

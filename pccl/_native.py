@@ -47,7 +47,8 @@ NULL: Pointer = ffi.NULL
 
 
 class ReduceInfo(NamedTuple):
-    """What a finished operation tells: with whom (world size, own rank, epoch), how, and its payload bytes."""
+    """What a finished operation tells: with whom (world size, own rank, epoch), how, and its payload bytes. `peer` is
+    the other one's rank, of a send or receive."""
 
     world_size: int
     tx_bytes: int
@@ -55,6 +56,7 @@ class ReduceInfo(NamedTuple):
     rank: int
     epoch: int
     algorithm: int
+    peer: int = 0
 
     @property
     def local_world_size(self) -> int:
@@ -71,6 +73,7 @@ class Event(NamedTuple):
     peer: bytes
     tag: int
     sequence: int
+    scope: int
     token: int
     waited_ms: int
     ranks: tuple[int, ...]
@@ -219,7 +222,7 @@ class Engine:
             target.host_id = member.host_id
         ring_raw = ffi.new("uint32_t[]", list(ring)) if ring else NULL
         parents_raw = ffi.new("uint32_t[]", list(parents)) if parents else NULL
-        commits_raw = ffi.new("pccl_operation_name[]", [(name.tag, name.sequence) for name in commits])
+        commits_raw = ffi.new("pccl_operation_name[]", [(name.tag, name.scope, name.sequence) for name in commits])
         text_raw = ffi.new("char[]", _c_text(cause_text))
         view = ffi.new("pccl_view *")
         view.epoch, view.size, view.rank = epoch, len(members), rank
@@ -262,11 +265,11 @@ class Engine:
                     break
                 capacity = count[0]
         found = [lines[index] for index in range(count[0])]
-        return [ReportLine(it.tag, it.returned_below, it.sequence, it.state, it.fingerprint) for it in found]
+        return [ReportLine(it.tag, it.returned_below, it.sequence, it.state, it.fingerprint, it.scope) for it in found]
 
     def has_started(self, epoch: int, operation: OperationName) -> int:
         """Has this peer started the operation? 1, 0, or -1 when `epoch` is not the current one."""
-        name = ffi.new("pccl_operation_name *", (operation.tag, operation.sequence))
+        name = ffi.new("pccl_operation_name *", (operation.tag, operation.scope, operation.sequence))
         with self._slot():
             return int(lib.pccl_engine_has_started(self._engine, epoch, name[0]))
 
@@ -289,6 +292,7 @@ class Engine:
             peer=bytes(raw.peer.bytes),
             tag=raw.name.tag,
             sequence=raw.name.sequence,
+            scope=raw.name.scope,
             token=raw.token,
             waited_ms=raw.waited_ms,
             ranks=ranks,
@@ -552,6 +556,7 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
         epoch=raw.epoch,
         tag=raw.name.tag,
         sequence=raw.name.sequence,
+        scope=raw.name.scope,
         collective=_COLLECTIVES[raw.collective],
         dtype=_DTYPES[raw.dtype],
         op=_OPS[raw.op] if raw.op < len(_OPS) else "?",  # nobody looks at that of a broadcast
@@ -577,7 +582,7 @@ def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation
 
 
 def _info(info: Pointer) -> ReduceInfo:
-    fields = (info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm)
+    fields = (info.world_size, info.tx_bytes, info.rx_bytes, info.rank, info.epoch, info.algorithm, info.peer)
     return _tuple(ReduceInfo, fields)
 
 

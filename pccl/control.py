@@ -405,7 +405,7 @@ class Control:
                 suspect = event.peer
                 self._perform(self._protocol.engine_suspect(event.epoch, suspect, event.reason, event.text, _now()))
             elif event.kind == constants.PCCL_EVENT_STALLED:
-                name = messages.OperationName(event.tag, event.sequence)
+                name = messages.OperationName(event.tag, event.sequence, event.scope)
                 logger.log(logging.WARNING if event.waited_ms >= WARN_MS else logging.DEBUG, "%s", event.text)
                 stalled = self._protocol.engine_stalled(
                     event.epoch, name, event.waited_ms, event.ranks, _now(), event.absent

@@ -112,6 +112,8 @@ class Collective(IntEnum):
     ALL_TO_ALL = constants.PCCL_ALL_TO_ALL
     SCAN = constants.PCCL_SCAN
     EXSCAN = constants.PCCL_EXSCAN
+    SEND = constants.PCCL_SEND
+    RECV = constants.PCCL_RECV
 
 
 class Algorithm(IntEnum):

@@ -32,14 +32,23 @@ Decoder = Callable[[Any], Any]
 
 def encoder(hint: Any, name: str) -> Callable[[Any], Any]:
     """How to read field `name` of an object as msgpack primitives."""
+    pack = _packer(hint)
+    if pack is None:
+        return lambda obj: getattr(obj, name)
+    return lambda obj: pack(getattr(obj, name))
+
+
+def _packer(hint: Any) -> Callable[[Any], Any] | None:
+    """What makes msgpack primitives of a value; None: it is one."""
     item = _tuple_item(hint)
-    if item is not None and dataclasses.is_dataclass(item):
-        inner = [field.name for field in dataclasses.fields(item)]
-        return lambda obj: [[getattr(entry, part) for part in inner] for entry in getattr(obj, name)]
+    if item is not None:
+        pack = _packer(item)
+        return None if pack is None else lambda entries: [pack(entry) for entry in entries]
     if dataclasses.is_dataclass(hint):
-        parts = [field.name for field in dataclasses.fields(hint)]
-        return lambda obj: [getattr(getattr(obj, name), part) for part in parts]
-    return lambda obj: getattr(obj, name)
+        hints = typing.get_type_hints(hint, include_extras=True)
+        parts = [encoder(hints[field.name], field.name) for field in dataclasses.fields(hint)]
+        return lambda value: [read(value) for read in parts]
+    return None
 
 
 def _tuple_item(hint: Any) -> Any:

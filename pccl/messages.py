@@ -20,10 +20,11 @@ from typing import Annotated, Any
 
 import msgpack
 
+from pccl import scope
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -65,22 +66,33 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportLine:
-    """Mirrors `pccl_report_line`: in `tag`, all below `returned_below` returned; `sequence` is in `state` (0-3), and
-    `fingerprint` tells apart what was called under that name."""
+    """Mirrors `pccl_report_line`: in `scope` and `tag`, all below `returned_below` returned; `sequence` is in `state`
+    (0-3), and `fingerprint` tells apart what was called under that name."""
 
     tag: U64
     returned_below: U32
     sequence: U32
     state: Annotated[int, Limit(0, 3)]
     fingerprint: U64 = 0
+    scope: U64 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationName:
-    """Mirrors `pccl_operation_name`; the epoch is said beside it."""
+    """Mirrors `pccl_operation_name`; the epoch is said beside it. `scope` 0: the whole group takes part."""
 
     tag: U64
     sequence: U32
+    scope: U64 = 0
+
+    @property
+    def short(self) -> str:
+        """As "tag 3 #0" or "tag 3 #0 from rank 1 to rank 0"."""
+        return f"tag {self.tag} #{self.sequence}{scope.words(self.scope)}"
+
+    def __str__(self) -> str:
+        """As "tag 3, sequence 0" or "tag 3, sequence 0, from rank 1 to rank 0"."""
+        return f"tag {self.tag}, sequence {self.sequence}{scope.words(self.scope, ', ')}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -499,8 +511,7 @@ class StatusStall:
 
     group: U32
     epoch: U64
-    tag: U64
-    sequence: U32
+    operation: OperationName
     rank: U32
     waited_ms: U64
     ranks: Annotated[tuple[U32, ...], Limit(0, MAX_STALLED_RANKS)]

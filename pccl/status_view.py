@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pccl.messages import StatusAnswer, StatusGroup, StatusMember
+from pccl.messages import OperationName, StatusAnswer, StatusGroup, StatusMember
 from pccl.protocol.topology import Shape
 
 SHOWN_RANKS = 64
@@ -77,14 +77,14 @@ def troubles(answer: StatusAnswer) -> list[str]:
             lines.append(f"group {group.group}: no link between ranks {_pairs(group.avoided)}; {_INSTEAD[group.shape]}")
         if group.broken:
             lines.append(f"group {group.group}: links that broke lately: between ranks {_pairs(group.broken)}")
-    by_operation: dict[tuple[int, int, int, int], list[Any]] = {}
+    by_operation: dict[tuple[int, int, OperationName], list[Any]] = {}
     for stall in answer.stalls:
-        by_operation.setdefault((stall.group, stall.epoch, stall.tag, stall.sequence), []).append(stall)
+        by_operation.setdefault((stall.group, stall.epoch, stall.operation), []).append(stall)
     names = {(it.group, it.rank): it.name for it in answer.members}
-    for (number, epoch, tag, sequence), stalls in by_operation.items():
+    for (number, epoch, operation), stalls in by_operation.items():
         absent = list(dict.fromkeys(rank for it in stalls if it.absent for rank in it.ranks))
         waited = duration(max(it.waited_ms for it in stalls))
-        where = f"group {number}: tag {tag} #{sequence} of epoch {epoch} waits since {waited}"
+        where = f"group {number}: {operation.short} of epoch {epoch} waits since {waited}"
         if absent:
             who = ", ".join(f"rank {rank} (peer {names.get((number, rank), '?')})" for rank in absent)
             lines.append(f"{where} for {who} to start it")

@@ -194,9 +194,10 @@ class Bench:
         waited_ms: int = 100,
         ranks: tuple[int, ...] = (0,),
         absent: bool = False,
+        scope: int = 0,
     ) -> None:
         peer = self.peer(name)
-        operation = OperationName(tag, sequence)
+        operation = OperationName(tag, sequence, scope)
         outputs = peer.core.engine_stalled(peer.core.epoch, operation, waited_ms, ranks, self.now, absent)
         self.perform(peer, outputs)
 

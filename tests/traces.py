@@ -35,6 +35,7 @@ def operation(rank: int, sequence: int, start: float, end: float, **changed: Any
         epoch=7,
         tag=3,
         sequence=sequence,
+        scope=0,
         collective="all_reduce",
         dtype="float32",
         op="sum",

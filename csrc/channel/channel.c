@@ -19,13 +19,14 @@ static uint64_t fold(uint64_t hash, uint64_t word) {
 uint64_t pccl__key_hash(const struct pccl__key *key) {
     uint64_t hash = fold(0, key->epoch);
     hash = fold(hash, key->tag);
+    hash = fold(hash, key->scope);
     hash = fold(hash, (uint64_t)key->sequence << 32 | key->step);
     return fold(hash, key->segment);
 }
 
 bool pccl__key_equal(const struct pccl__key *a, const struct pccl__key *b) {
-    return a->epoch == b->epoch && a->tag == b->tag && a->sequence == b->sequence && a->step == b->step &&
-           a->segment == b->segment;
+    return a->epoch == b->epoch && a->tag == b->tag && a->scope == b->scope && a->sequence == b->sequence &&
+           a->step == b->step && a->segment == b->segment;
 }
 
 struct pccl__notice *pccl__notice_new(uint32_t kind, const struct pccl__key *key, const struct pccl__stamp *stamp,

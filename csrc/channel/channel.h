@@ -50,6 +50,7 @@ enum {
 struct pccl__key {
     uint64_t epoch; /* 0: outside epochs (state transfer); never stale */
     uint64_t tag;
+    uint64_t scope; /* pccl_operation_name.scope */
     uint32_t sequence;
     uint32_t step;
     uint32_t segment;
@@ -128,9 +129,9 @@ struct pccl__channel_ops {
     /* The owner no longer needs a posted transfer: it completes with `why` in the next progress, or OK if it already
      * was. A half-sent frame is finished from a copy; a half-received one goes to nowhere. */
     void (*cancel)(struct pccl__channel *, struct pccl__transfer *, pccl_status why);
-    /* No receive of this operation (epoch, tag, sequence of the key) will be posted any more: what arrived early for it
-     * is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the epoch.
-     * The owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID
+    /* No receive of this operation (epoch, tag, scope, sequence of the key) will be posted any more: what arrived early
+     * for it is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the
+     * epoch. The owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID
      * (more). */
     pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
     /* No send will be posted for a key that came with PCCL__NOTICE_WANTED: forgets that the other side waits for it. */

@@ -29,7 +29,8 @@ static bool stale(const struct pccl__inbox *inbox, const struct pccl__key *key) 
     if (key->epoch != 0 && key->epoch < inbox->epoch) return true;
     for (uint32_t i = 0; i < inbox->discarded_count; i++) {
         const struct pccl__key *discarded = &inbox->discarded[i];
-        if (discarded->epoch == key->epoch && discarded->tag == key->tag && discarded->sequence == key->sequence)
+        if (discarded->epoch == key->epoch && discarded->tag == key->tag && discarded->scope == key->scope &&
+            discarded->sequence == key->sequence)
             return true;
     }
     return false;

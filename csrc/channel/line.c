@@ -54,7 +54,8 @@ static void stand_first(struct pccl__line *line, struct pccl__ticket *ticket) {
 void pccl__line_add(struct pccl__line *line, struct pccl__ticket *ticket, const struct pccl__key *key, int priority,
                     bool small) {
     DCHECK(priority >= PCCL_PRIORITY_MIN && priority <= PCCL_PRIORITY_MAX && list_empty(&ticket->link));
-    const struct pccl__key name = {.epoch = key->epoch, .tag = key->tag, .sequence = key->sequence};
+    const struct pccl__key name = {
+        .epoch = key->epoch, .tag = key->tag, .scope = key->scope, .sequence = key->sequence};
     ticket->operation = pccl__key_hash(&name);
     ticket->level = (uint8_t)(PCCL_PRIORITY_MAX - priority);
     ticket->small = small;

@@ -7,8 +7,8 @@
  * begun to go: a large send goes in pieces.
  *   - Among equals, small ones go first, since they cost large ones next to nothing; but after PCCL__LINE_SMALL_BYTES
  * of them a large one has its turn. So each of the two kinds gets half of the link if it has use for it.
- *   - Among those, operations take turns, one send (a segment) each. An operation is told by its name (the key's tag
- *     and sequence), and has its sends in order.
+ *   - Among those, operations take turns, one send (a segment) each. An operation is told by its name (the key's tag,
+ *     scope and sequence), and has its sends in order.
  *   - Who waits while PCCL__LINE_PASSED_BYTES of more urgent ones pass goes next, one send's piece: the least urgent
  * has a seventeenth of the link, at least.
  *

@@ -25,16 +25,17 @@ enum {
     AT_NUMBER = 32,
     AT_EPOCH = 40,
     AT_TAG = 48,
-    AT_SEQUENCE = 56,
-    AT_STEP = 60,
-    AT_SEGMENT = 64,
-    AT_STAMP = 68,
-    AT_BYTES = 92,
-    AT_OFFSET = 96,
-    AT_PAYLOAD_BYTES = 100,
-    AT_PAYLOAD_CRC = 104,
-    AT_ADDRESS = 104, /* of what is shown; else the two beside it */
-    AT_ARGUMENT = 108
+    AT_SCOPE = 56,
+    AT_SEQUENCE = 64,
+    AT_STEP = 68,
+    AT_SEGMENT = 72,
+    AT_STAMP = 76,
+    AT_BYTES = 100,
+    AT_OFFSET = 104,
+    AT_PAYLOAD_BYTES = 108,
+    AT_PAYLOAD_CRC = 112,
+    AT_ADDRESS = 112, /* of what is shown; else the two beside it */
+    AT_ARGUMENT = 116
 };
 _Static_assert(AT_STAMP + PCCL__STAMP_BYTES == AT_BYTES && AT_ARGUMENT + 4 == TCP_HEADER_BYTES, "header layout");
 
@@ -56,6 +57,7 @@ void pccl__tcp_header_encode(const struct tcp_header *header, uint8_t wire[TCP_H
     put_u64(wire + AT_NUMBER, header->number);
     put_u64(wire + AT_EPOCH, header->key.epoch);
     put_u64(wire + AT_TAG, header->key.tag);
+    put_u64(wire + AT_SCOPE, header->key.scope);
     put_u32(wire + AT_SEQUENCE, header->key.sequence);
     put_u32(wire + AT_STEP, header->key.step);
     put_u32(wire + AT_SEGMENT, header->key.segment);
@@ -107,6 +109,7 @@ bool pccl__tcp_header_decode(struct tcp_header *header, const uint8_t wire[TCP_H
         .number = get_u64(wire + AT_NUMBER),
         .key = {.epoch = get_u64(wire + AT_EPOCH),
                 .tag = get_u64(wire + AT_TAG),
+                .scope = get_u64(wire + AT_SCOPE),
                 .sequence = get_u32(wire + AT_SEQUENCE),
                 .step = get_u32(wire + AT_STEP),
                 .segment = get_u32(wire + AT_SEGMENT)},

@@ -42,6 +42,8 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
                           name);
     if (call->flags & PCCL_UNEVEN && !pccl__in_parts(call->collective))
         return pccl__fail(error, PCCL_INVALID, "%s has no parts that could be uneven", name);
+    if (call->collective == PCCL_SEND && call->root == PCCL_ANY_SOURCE)
+        return pccl__fail(error, PCCL_INVALID, "send needs the rank that it goes to");
     const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
     if (call->algorithm != PCCL_AUTO && !planner)
         return pccl__fail(error, PCCL_INVALID, "no algorithm %s for %s", pccl_algorithm_name(call->algorithm), name);

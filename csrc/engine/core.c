@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "engine/match.h"
 
 enum {
     PASSES_MAX = 16, /* of one progress; then the caller may look at the clock */
@@ -32,20 +33,30 @@ struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_c
     op->core = core;
     op->handle_held = op->core_held = true;
     list_init(&op->link);
+    list_init(&op->unmatched);
     core->open_calls++;
     return op;
 }
 
 void pccl__operation_text(const struct pccl_operation *op, char *text, size_t bytes) {
     char what[PCCL__DESCRIPTOR_TEXT];
-    if (op->state == PCCL__QUEUED) {
+    if (op->state == PCCL__QUEUED || (!op->started && !pccl__is_pair(op->call.collective))) {
         snprintf(text, bytes, "%s tag %llu, not begun", pccl_collective_name(op->call.collective),
                  (unsigned long long)op->call.tag);
         return;
     }
-    pccl__stamp_text(&op->stamp, what);
-    snprintf(text, bytes, "%s tag %llu #%u of epoch %llu", what, (unsigned long long)op->name.tag, op->name.sequence,
-             (unsigned long long)op->info.epoch);
+    if (!op->started) {
+        char source[32] = "any rank";
+        if (op->call.root != PCCL_ANY_SOURCE) snprintf(source, sizeof source, "rank %u", op->call.root);
+        snprintf(text, bytes, "%s(%s[%llu]) tag %llu from %s of epoch %llu", pccl_collective_name(op->call.collective),
+                 pccl_dtype_name(op->call.dtype), (unsigned long long)op->call.count, (unsigned long long)op->call.tag,
+                 source, (unsigned long long)op->info.epoch);
+        return;
+    }
+    char name[PCCL__NAME_TEXT];
+    pccl__stamp_text(&op->stamp, op->call.collective == PCCL_RECV, what);
+    pccl__name_text(op->name, op->info.epoch, name);
+    snprintf(text, bytes, "%s %s", what, name);
 }
 
 /* Frees what nobody needs any more: transfers' memory when the channels let go, the object when both owners did. */
@@ -104,7 +115,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     struct pccl__core *core = op->core;
     if (status != PCCL_OK) vsnprintf(op->text, sizeof op->text, format, arguments);
     if (op->entry && status == PCCL_OK)
-        pccl__tags_returned(&core->tags, op->name.tag, op->entry);
+        pccl__tags_returned(&core->tags, op->name, op->entry);
     else if (op->entry) {
         op->entry->operation = NULL;
         op->entry->state = PCCL_DATA_PHASE; /* no verdict may commit elsewhere what has failed here */
@@ -122,6 +133,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     core->open_fetches -= op->is_fetch;
     if (op->started) pccl__urgency_end(&core->urgency, op->call.priority);
     core->ended_count++;
+    list_remove(&op->unmatched);
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
@@ -183,7 +195,7 @@ void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operatio
 void pccl__operation_failed(struct pccl_operation *op, pccl_status status) {
     CHECK(status == PCCL_NO_MEMORY || status == PCCL_PEER_LOST);
     if (status == PCCL_PEER_LOST) return; /* the broken channel is found and named by progress */
-    char what[PCCL__DESCRIPTOR_TEXT + 64], text[PCCL_MESSAGE_BYTES];
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT], text[PCCL_MESSAGE_BYTES];
     pccl__operation_text(op, what, sizeof what);
     snprintf(text, sizeof text, "rank %u has no memory for %s", op->core->group.rank, what);
     pccl__core_freeze(op->core, PCCL_NO_MEMORY, NULL, text);
@@ -229,16 +241,23 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
     }
 }
 
+/* Of a pair, only the other one may speak. */
+static bool is_for_us(const struct pccl__core *core, uint32_t rank, const struct pccl__key *key) {
+    return key->epoch != core->group.epoch || pccl__scope_joins(key->scope, rank, core->group.rank);
+}
+
 static void notice_came(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
     uint32_t rank = pccl__group_rank_of(&core->group, &channel->peer);
-    if (rank == core->group.size) return;
+    if (rank == core->group.size || !is_for_us(core, rank, &notice->key)) return;
     switch (notice->kind) {
     case PCCL__NOTICE_ANNOUNCE:
         pccl__wait_notice(core, rank, notice);
         pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        pccl__match_arrived(core, rank, &notice->key);
         break;
     case PCCL__NOTICE_ARRIVED:
         pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        pccl__match_arrived(core, rank, &notice->key);
         break;
     case PCCL__NOTICE_STARTED:
         pccl__wait_notice(core, rank, notice);
@@ -270,6 +289,7 @@ void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *chann
         transfer_done(core, channel, LIST_ENTRY(node, struct pccl__transfer, link));
     while ((node = list_pop_front(&done.notices))) {
         struct pccl__notice *notice = LIST_ENTRY(node, struct pccl__notice, link);
+        if (pccl__match_keeps(core, &channel->peer, notice)) continue;
         notice_came(core, channel, notice);
         pccl__notice_free(notice);
     }
@@ -289,7 +309,9 @@ void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl
                        const struct pccl__stamp *stamp, const void *data, uint32_t bytes) {
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
         struct pccl__channel *channel = core->group.channels[rank];
-        if (pccl__group_tells(&core->group, rank)) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
+        bool told = key->scope ? channel && !channel->broken && pccl__scope_has(key->scope, rank)
+                               : pccl__group_tells(&core->group, rank);
+        if (told) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
     }
 }
 
@@ -492,8 +514,8 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     pccl__tags_init(&core->tags);
     pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
-    struct list *lists[] = {&core->open,   &core->queued, &core->leaving,   &core->held,
-                            &core->failed, &core->served, &core->schedules, &core->asked};
+    struct list *lists[] = {&core->open, &core->queued, &core->unmatched, &core->early_sends, &core->leaving,
+                            &core->held, &core->failed, &core->served,    &core->schedules,   &core->asked};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
     core->exec = (struct pccl__exec){.group = &core->group,
                                      .pool = &core->pool,
@@ -517,6 +539,7 @@ void pccl__core_free(struct pccl__core *core) {
     pccl__core_drop_mismatches(core);
     pccl__core_drop_schedules(core);
     pccl__wait_forget(core);
+    pccl__match_forget(core);
     pccl__group_clear(&core->group);
     pccl__tags_free(&core->tags);
     pccl__unseen_clear(&core->unseen);

@@ -17,6 +17,7 @@
 #include "engine/exec.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
+#include "engine/scope.h"
 #include "engine/unseen.h"
 #include "engine/urgency.h"
 #include "engine/wait.h"
@@ -56,11 +57,13 @@ struct pccl__core {
     struct pccl__deferred deferred;
     struct pccl__unseen unseen;
     struct pccl__urgency urgency;
-    struct list open;    /* operations in DATA or FINISH, fetches too */
-    struct list queued;  /* wait for the next epoch */
-    struct list leaving; /* ended, still borrowed by channels */
-    struct list held;    /* ended and only held by the caller's handle */
-    struct list failed;  /* mismatches met or owed: struct mismatch */
+    struct list open;        /* operations in UNMATCHED, DATA or FINISH, fetches too */
+    struct list queued;      /* wait for the next epoch */
+    struct list unmatched;   /* match.c: those of `open` that wait for a send, in the order of their calls */
+    struct list early_sends; /* match.c: notices of sends in an epoch to come */
+    struct list leaving;     /* ended, still borrowed by channels */
+    struct list held;        /* ended and only held by the caller's handle */
+    struct list failed;      /* mismatches met or owed: struct mismatch */
     uint32_t failed_count;
     struct list served;                  /* state.c: struct served, oldest first */
     uint64_t stopped[PCCL__STOPPED_MAX]; /* the sync ids that were served last: late wishes are refused */
@@ -70,7 +73,8 @@ struct pccl__core {
     struct list asked;                   /* wait.c: struct asked, oldest first */
     struct list schedules;               /* start.c: those of this epoch */
     struct pccl__offers offers;          /* what planners ask in this epoch */
-    const struct pccl__planner *barrier; /* whose plan is exec.finish */
+    const struct pccl__planner *barrier; /* of this epoch's shape, ... */
+    const struct pccl__schedule *finish; /* ... and our part in its plan */
     uint64_t now_ns;
     uint64_t newest_epoch;
     uint32_t fetches; /* so far; tells their keys apart */
@@ -113,7 +117,9 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
                                pccl_error *error);
 /* Starts an operation in the current epoch (it is new or was queued). May end it. */
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *operation);
-/* A new epoch: schedules of the old one go. `finish` of exec is set anew. Errors: NO_MEMORY. */
+/* Begins an operation that has been launched, now that it knows its peers. May end it. */
+void pccl__core_begin(struct pccl__core *core, struct pccl_operation *operation);
+/* A new epoch: schedules of the old one go, `finish` is set anew. Errors: NO_MEMORY. */
 pccl_status pccl__core_renew_schedules(struct pccl__core *core);
 void pccl__core_drop_schedules(struct pccl__core *core);
 
@@ -198,7 +204,8 @@ void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *chann
 void pccl__core_retire(struct pccl__core *core, struct pccl__channel **channel);
 /* Makes the link to a member, and tells when it is there. */
 void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id *peer);
-/* Sends a notice to the members next to us. Whoever hears of news passes it on once, so that it reaches all. */
+/* Sends a notice to the members next to us. Whoever hears of news passes it on once, so that it reaches all. One about
+ * an operation of a pair goes to the other one alone. */
 void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
                        const struct pccl__stamp *stamp, const void *data, uint32_t bytes);
 

@@ -22,7 +22,7 @@ struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__la
     struct pccl__stamp stamp = {{0}};
     uint8_t *b = stamp.bytes;
     bool has_data = pccl__has_data(call->collective), private = pccl__parts_are_private(call->collective);
-    b[0] = (uint8_t)call->collective;
+    b[0] = (uint8_t)(pccl__is_pair(call->collective) ? PCCL_SEND : call->collective);
     b[1] = has_data ? (uint8_t)call->dtype : 0;
     b[2] = pccl__reduces(call->collective) ? (uint8_t)call->op : 0;
     b[3] = (uint8_t)algorithm;
@@ -52,24 +52,27 @@ static void detail_of(const struct pccl__stamp *stamp, char *text, size_t bytes)
     size_t used = strlen(text);
     if (pccl__has_root(collective)) used += (size_t)snprintf(text + used, bytes - used, ", root=%u", get_u32(b + ROOT));
     if (flags & FLAG_PRIVATE)
-        snprintf(text + used, bytes - used, ", uneven");
+        used += (size_t)snprintf(text + used, bytes - used, ", uneven");
     else if (flags & FLAG_UNEVEN)
-        snprintf(text + used, bytes - used, ", uneven counts #%08x", get_u32(b + ROOT));
+        used += (size_t)snprintf(text + used, bytes - used, ", uneven counts #%08x", get_u32(b + ROOT));
+    if (!pccl__is_pair(collective)) /* that has but one */
+        snprintf(text + used, bytes - used, ", algorithm=%s", pccl_algorithm_name((pccl_algorithm)b[3]));
 }
 
-void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTOR_TEXT]) {
+void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[PCCL__DESCRIPTOR_TEXT]) {
     const uint8_t *b = stamp->bytes;
     unsigned known = b[0] < PCCL_COLLECTIVE_COUNT; /* the bytes may come from the wire */
     if (!known || !pccl__has_data((pccl_collective)b[0])) {
         snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s()", pccl_collective_name((pccl_collective)b[0]));
         return;
     }
-    char detail[64];
+    char detail[96];
     detail_of(stamp, detail, sizeof detail);
+    bool pair = pccl__is_pair((pccl_collective)b[0]);
     uint32_t flags = get_u32(b + FLAGS);
-    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s, algorithm=%s%s%s)",
-             pccl_collective_name((pccl_collective)b[0]), pccl_dtype_name((pccl_dtype)b[1]),
-             (unsigned long long)get_u64(b + COUNT), detail, pccl_algorithm_name((pccl_algorithm)b[3]),
+    snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s%s%s)",
+             pccl_collective_name(pair && receives ? PCCL_RECV : (pccl_collective)b[0]),
+             pccl_dtype_name((pccl_dtype)b[1]), (unsigned long long)get_u64(b + COUNT), detail,
              flags & FLAG_DETERMINISTIC ? ", deterministic" : "", flags & FLAG_DEFERRED ? ", commit=deferred" : "");
 }
 

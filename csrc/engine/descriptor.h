@@ -19,8 +19,9 @@ enum { PCCL__DESCRIPTOR_TEXT = 160 };
 struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__layout *layout, pccl_algorithm algorithm);
 /* For a transfer of private uneven parts: what the two ends must agree on in addition. */
 void pccl__stamp_part(struct pccl__stamp *stamp, uint64_t elements);
-/* "all_reduce(float32[1000], op=sum, algorithm=ring)"; never fails, whatever the bytes are. */
-void pccl__stamp_text(const struct pccl__stamp *stamp, char text[PCCL__DESCRIPTOR_TEXT]);
+/* "all_reduce(float32[1000], op=sum, algorithm=ring)"; never fails, whatever the bytes are. A send and its receive have
+ * one stamp: `receives` tells whose call is meant. */
+void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[PCCL__DESCRIPTOR_TEXT]);
 /* Equal stamps have equal ones, others practically never. */
 uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp);
 /* May both be of one operation? Lengths of private uneven parts are not compared. */

@@ -21,9 +21,15 @@ struct piece {
     bool moves; /* it has a transfer */
 };
 
-/* Who shares private parts learns of a disagreement only from a transfer, so there are empty ones, too. */
-static bool moves_when_empty(const struct pccl_operation *op) {
+/* Their lengths are known to the two only that they pass between. */
+static bool has_private_parts(const struct pccl_operation *op) {
     return op->layout.uneven && pccl__parts_are_private(op->call.collective);
+}
+
+/* Who shares something alone with one other learns of a disagreement only from a transfer, and of a send at all, so
+ * there are empty ones, too. */
+static bool moves_when_empty(const struct pccl_operation *op) {
+    return has_private_parts(op) || pccl__is_pair(op->call.collective);
 }
 
 static struct piece piece_of(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
@@ -54,11 +60,11 @@ static size_t scratch_bytes(const struct pccl_operation *op) { return op->segmen
 /* Both ends of every transfer cut alike, so this depends on nothing that only some members know. */
 static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_longest(&op->layout), segment = exec->segment_bytes;
-    bool agreed = !moves_when_empty(op);
+    bool agreed = !has_private_parts(op);
     if (!segment && agreed) segment = max_u64(elements * op->element_bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT);
     if (!exec->segment_bytes) segment = agreed ? min_u64(segment, LARGEST_SEGMENT) : LARGEST_SEGMENT;
     op->segment_elements = max_u64(segment / op->element_bytes, 1);
-    op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), !agreed);
+    op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
 }
 
@@ -91,6 +97,7 @@ static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *tran
     *transfer = (struct pccl__transfer){
         .key = {.epoch = op->info.epoch,
                 .tag = op->name.tag,
+                .scope = op->name.scope,
                 .sequence = op->name.sequence,
                 .step = step,
                 .segment = segment},
@@ -108,7 +115,7 @@ static void fill(struct pccl_operation *op, struct pccl__task *task, const void 
     uint32_t name = plan->once ? step->chunk : step->round * plan->chunks + step->chunk;
     fill_transfer(op, &task->transfer, name, op->slot[task->slot].segment, data,
                   piece.place.elements * op->element_bytes);
-    if (moves_when_empty(op)) /* only the two of them know, so the two must agree */
+    if (has_private_parts(op)) /* only the two of them know, so the two must agree */
         pccl__stamp_part(&task->transfer.stamp, pccl__layout_place(&op->layout, step->chunk).elements);
 }
 
@@ -360,7 +367,7 @@ static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *o
 }
 
 static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
-    uint32_t steps = exec->finish->plan.steps_count;
+    uint32_t steps = op->finish.schedule->plan.steps_count;
     size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
     size_t pieces = op->shadow_use == PCCL__SHADOW_BACKUP ? (size_t)op->schedule->plan.chunks * op->segments : 0;
@@ -380,17 +387,21 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
     return PCCL_OK;
 }
 
+static struct pccl__channel *finish_channel(const struct pccl__exec *exec, const struct pccl_operation *op,
+                                            const struct pccl__step *step) {
+    return exec->group->channels[op->finish.ranks[step->peer]];
+}
+
 static pccl_status post_finish(struct pccl__exec *exec, struct pccl_operation *op, uint32_t index) {
-    const struct pccl__step *step = &exec->finish->plan.steps[index];
+    const struct pccl__step *step = &op->finish.schedule->plan.steps[index];
     fill_transfer(op, &op->finish.transfer[index], PCCL__FINISH_STEP + step->round, 0, NULL, 0);
-    struct pccl__channel *channel = pccl__group_at_position(exec->group, step->peer);
-    return post(channel, op, &op->finish.transfer[index], pccl__step_is_send(step));
+    return post(finish_channel(exec, op, step), op, &op->finish.transfer[index], pccl__step_is_send(step));
 }
 
 static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_operation *op) {
     pccl_status status = PCCL_OK;
-    for (uint32_t i = 0; i < exec->finish->receives_count && status == PCCL_OK; i++)
-        status = post_finish(exec, op, exec->finish->receives[i]);
+    for (uint32_t i = 0; i < op->finish.schedule->receives_count && status == PCCL_OK; i++)
+        status = post_finish(exec, op, op->finish.schedule->receives[i]);
     return status;
 }
 
@@ -413,7 +424,7 @@ static bool is_finish(const struct pccl__transfer *transfer) { return transfer->
 static pccl_status finish_advance(struct pccl__exec *exec, struct pccl_operation *op) {
     struct pccl__finish *finish = &op->finish;
     for (; finish->begun && finish->next < finish->steps; finish->next++) {
-        if (!pccl__step_is_send(&exec->finish->plan.steps[finish->next])) {
+        if (!pccl__step_is_send(&finish->schedule->plan.steps[finish->next])) {
             if (!finish->heard[finish->next]) break;
             continue;
         }
@@ -481,9 +492,9 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
         for (uint32_t i = 0; i < plan->steps_count; i++)
             cancel_one(channel_to(exec, op, plan->steps[i].peer), &task_at(op, slot, i)->transfer, why);
     for (uint32_t i = 0; i < op->finish.steps; i++) {
-        const struct pccl__step *step = &exec->finish->plan.steps[i];
+        const struct pccl__step *step = &op->finish.schedule->plan.steps[i];
         if (why == PCCL_OK && pccl__step_is_send(step)) continue;
-        cancel_one(pccl__group_at_position(exec->group, step->peer), &op->finish.transfer[i], why);
+        cancel_one(finish_channel(exec, op, step), &op->finish.transfer[i], why);
     }
 }
 
@@ -512,8 +523,8 @@ uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_o
         for (uint32_t i = 0; i < plan->steps_count; i++)
             if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[rank_at(op, plan->steps[i].peer)] = 1;
     for (uint32_t i = op->finish.next; op->finish.begun && i < op->finish.steps; i++) {
-        const struct pccl__step *step = &exec->finish->plan.steps[i];
-        if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[group->ring[step->peer]] = 1;
+        const struct pccl__step *step = &op->finish.schedule->plan.steps[i];
+        if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[op->finish.ranks[step->peer]] = 1;
     }
     uint32_t count = 0;
     for (uint32_t rank = 0; rank < group->size; rank++) count += waits[rank];

@@ -40,14 +40,13 @@ struct pccl__exec {
     struct pccl__group *group;
     struct pccl__pool *pool;
     const struct pccl__kernels *kernels;
-    const struct pccl__schedule *finish; /* the barrier of this group */
-    uint32_t segment_bytes;              /* 0: chosen by size */
-    uint64_t windows_bytes;              /* of all operations that have begun and are not released */
+    uint32_t segment_bytes; /* 0: chosen by size */
+    uint64_t windows_bytes; /* of all operations that have begun and are not released */
 };
 
 /* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp,
- * name, schedule and algorithm. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted nevertheless,
- * so cancel. */
+ * name, algorithm and both schedules. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted
+ * nevertheless, so cancel. */
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *operation);
 /* A transfer of this operation completed OK. Errors as above. */
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *operation,

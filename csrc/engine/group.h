@@ -46,8 +46,4 @@ uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id
  * are needed anyhow. */
 bool pccl__group_tells(const struct pccl__group *group, uint32_t rank);
 
-static inline struct pccl__channel *pccl__group_at_position(const struct pccl__group *group, uint32_t position) {
-    return group->channels[group->ring[position]];
-}
-
 #endif

@@ -10,8 +10,9 @@ enum trait {
     REDUCES = 2,
     ROOT = 4,
     PARTS = 8,
-    PRIVATE = 16,   /* uneven parts */
-    OVERWRITES = 32 /* in place */
+    PRIVATE = 16,    /* uneven parts */
+    OVERWRITES = 32, /* in place */
+    PAIR = 64
 };
 
 static const uint8_t traits[PCCL_COLLECTIVE_COUNT] = {
@@ -25,6 +26,8 @@ static const uint8_t traits[PCCL_COLLECTIVE_COUNT] = {
     [PCCL_ALL_TO_ALL] = DATA | PARTS | PRIVATE | OVERWRITES,
     [PCCL_SCAN] = DATA | REDUCES | OVERWRITES,
     [PCCL_EXSCAN] = DATA | REDUCES | OVERWRITES,
+    [PCCL_SEND] = DATA | PAIR,
+    [PCCL_RECV] = DATA | PAIR,
 };
 
 static bool has(pccl_collective collective, enum trait trait) { return traits[collective] & trait; }
@@ -32,6 +35,7 @@ static bool has(pccl_collective collective, enum trait trait) { return traits[co
 bool pccl__has_data(pccl_collective collective) { return has(collective, DATA); }
 bool pccl__reduces(pccl_collective collective) { return has(collective, REDUCES); }
 bool pccl__has_root(pccl_collective collective) { return has(collective, ROOT); }
+bool pccl__is_pair(pccl_collective collective) { return has(collective, PAIR); }
 bool pccl__in_parts(pccl_collective collective) { return has(collective, PARTS); }
 bool pccl__parts_are_private(pccl_collective collective) { return has(collective, PRIVATE); }
 bool pccl__layout_overwrites(pccl_collective collective) { return has(collective, OVERWRITES); }
@@ -109,6 +113,10 @@ struct pccl__place pccl__layout_place(const struct pccl__layout *layout, uint32_
         return slice(layout, chunk, root, true);
     case PCCL_REDUCE:
         return slice(layout, chunk, true, root);
+    case PCCL_SEND:
+        return slice(layout, chunk, true, false);
+    case PCCL_RECV:
+        return slice(layout, chunk, false, true);
     case PCCL_EXSCAN:
         return layout->to_each ? for_each(layout, chunk) : slice(layout, chunk, true, layout->rank > 0);
     case PCCL_REDUCE_SCATTER:
@@ -183,6 +191,7 @@ uint64_t pccl__layout_input(const struct pccl__layout *layout) {
     if (pccl__layout_input_has_parts(layout)) return length_of_all(layout, layout->input_begins);
     bool elsewhere = layout->rank != layout->root;
     if (elsewhere && (layout->collective == PCCL_BROADCAST || layout->collective == PCCL_SCATTER)) return 0;
+    if (layout->collective == PCCL_RECV) return 0;
     return pccl__has_data(layout->collective) ? layout->count : 0;
 }
 
@@ -191,6 +200,7 @@ uint64_t pccl__layout_output(const struct pccl__layout *layout) {
     bool elsewhere = layout->rank != layout->root;
     if (elsewhere && (layout->collective == PCCL_REDUCE || layout->collective == PCCL_GATHER)) return 0;
     if (layout->collective == PCCL_EXSCAN && layout->rank == 0) return 0;
+    if (layout->collective == PCCL_SEND) return 0;
     return pccl__has_data(layout->collective) ? layout->count : 0;
 }
 

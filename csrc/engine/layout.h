@@ -25,6 +25,8 @@ bool pccl__has_data(pccl_collective collective);
 bool pccl__reduces(pccl_collective collective);
 /* Has one member a role of its own (`root` counts)? */
 bool pccl__has_root(pccl_collective collective);
+/* Is it something between two members? */
+bool pccl__is_pair(pccl_collective collective);
 /* Is `count` that of one member's part, so that buffers of `size` parts occur? */
 bool pccl__in_parts(pccl_collective collective);
 /* Uneven parts are known to the two members only that they pass between. */

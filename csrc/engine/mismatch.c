@@ -34,8 +34,7 @@ static struct mismatch *mismatch_at(struct list *node) { return LIST_ENTRY(node,
 static struct mismatch *find(const struct pccl__core *core, pccl_operation_name name) {
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
         struct mismatch *mismatch = mismatch_at(node);
-        bool same = mismatch->name.tag == name.tag && mismatch->name.sequence == name.sequence;
-        if (same && mismatch->epoch == core->group.epoch) return mismatch;
+        if (pccl__name_equal(mismatch->name, name) && mismatch->epoch == core->group.epoch) return mismatch;
     }
     return NULL;
 }
@@ -60,17 +59,22 @@ static void forget(struct mismatch *mismatch) {
 
 static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key, uint32_t rank_a, uint32_t rank_b,
                      const struct pccl__stamp *a, const struct pccl__stamp *b) {
-    char what_a[PCCL__DESCRIPTOR_TEXT], what_b[PCCL__DESCRIPTOR_TEXT];
-    pccl__stamp_text(rank_a < rank_b ? a : b, what_a);
-    pccl__stamp_text(rank_a < rank_b ? b : a, what_b);
-    snprintf(text, PCCL_MESSAGE_BYTES, "operation tag %llu #%u of epoch %llu: rank %u called %s, rank %u called %s",
-             (unsigned long long)key->tag, key->sequence, (unsigned long long)key->epoch,
-             rank_a < rank_b ? rank_a : rank_b, what_a, rank_a < rank_b ? rank_b : rank_a, what_b);
+    char what_a[PCCL__DESCRIPTOR_TEXT], what_b[PCCL__DESCRIPTOR_TEXT], name[PCCL__NAME_TEXT];
+    if (rank_a > rank_b) {
+        describe(text, key, rank_b, rank_a, b, a);
+        return;
+    }
+    uint32_t target = key->scope ? pccl__scope_target(key->scope) : UINT32_MAX;
+    pccl__stamp_text(a, rank_a == target, what_a);
+    pccl__stamp_text(b, rank_b == target, what_b);
+    pccl__name_text(pccl__key_name(key), key->epoch, name);
+    snprintf(text, PCCL_MESSAGE_BYTES, "operation %s: rank %u called %s, rank %u called %s", name, rank_a, what_a,
+             rank_b, what_b);
 }
 
 /* From now on frames of this operation go to nowhere. */
 static void discard(struct pccl__core *core, pccl_operation_name name) {
-    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    struct pccl__key key = pccl__name_key(core->group.epoch, name);
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
         struct pccl__channel *channel = core->group.channels[rank];
         if (channel && !channel->broken) channel->ops->discard(channel, &key);
@@ -79,7 +83,7 @@ static void discard(struct pccl__core *core, pccl_operation_name name) {
 
 static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, bool owed,
                  const char *text, const uint8_t notice[NOTICE_BYTES]) {
-    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    struct pccl__key key = pccl__name_key(core->group.epoch, name);
     struct pccl__stamp stamp = {{0}};
     pccl__core_notify(core, PCCL__NOTICE_MISMATCH, &key, &stamp, notice, NOTICE_BYTES);
     struct mismatch *mismatch = calloc(1, sizeof *mismatch);
@@ -103,7 +107,7 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, const struct pccl__stamp *own,
                          uint32_t other_rank, const struct pccl__stamp *other) {
     pccl_operation_name name = op->name;
-    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    struct pccl__key key = pccl__name_key(core->group.epoch, name);
     uint8_t data[NOTICE_BYTES];
     put_u32(data, core->group.rank);
     put_u32(data + 4, other_rank);
@@ -116,7 +120,7 @@ void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, con
 
 static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                        const struct pccl__stamp *stamp) {
-    const struct mismatch *mismatch = find(core, (pccl_operation_name){key->tag, key->sequence});
+    const struct mismatch *mismatch = find(core, pccl__key_name(key));
     struct pccl__channel *channel = core->group.channels[rank];
     if (mismatch && channel && !channel->broken)
         channel->ops->post_notice(channel, PCCL__NOTICE_MISMATCH, key, stamp, mismatch->notice, NOTICE_BYTES);
@@ -125,7 +129,7 @@ static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                           const struct pccl__stamp *stamp) {
     if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
-    struct pccl__entry *entry = pccl__tags_entry(&core->tags, (pccl_operation_name){key->tag, key->sequence});
+    struct pccl__entry *entry = pccl__tags_entry(&core->tags, pccl__key_name(key));
     struct pccl_operation *op = entry ? entry->operation : NULL;
     if (op && !pccl__stamp_agree(&op->stamp, stamp))
         pccl__core_mismatch(core, op, &op->stamp, rank, stamp);
@@ -135,25 +139,27 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
 
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {
     if (notice->key.epoch != core->group.epoch || core->frozen || notice->bytes != NOTICE_BYTES) return;
-    pccl_operation_name name = {notice->key.tag, notice->key.sequence};
+    pccl_operation_name name = pccl__key_name(&notice->key);
     uint32_t rank_a = get_u32(notice->data), rank_b = get_u32(notice->data + 4);
     struct pccl__stamp a, b;
     memcpy(a.bytes, notice->data + 8, sizeof a.bytes);
     memcpy(b.bytes, notice->data + 8 + PCCL__STAMP_BYTES, sizeof b.bytes);
     if (find(core, name)) return;
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, name);
-    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
     bool started = tag && name.sequence < tag->next_sequence;
+    if (name.scope && !started) return; /* who sends and who receives find out by what has come */
     char text[PCCL_MESSAGE_BYTES];
     describe(text, &notice->key, rank_a, rank_b, &a, &b);
     struct pccl_operation *op = entry ? entry->operation : NULL;
-    if (started && !op && core->deferred.open) /* it failed, or as a deferred one returned, before */
-        snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
+    bool returned = started && !op && core->deferred.open; /* or it had failed before */
+    if (returned && !name.scope) snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
     fail(core, name, op, !started, text, notice->data);
+    if (returned && name.scope) pccl__core_freeze(core, PCCL_MISMATCH, NULL, text); /* others know nothing of it */
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {
-    struct pccl__tag *tag = pccl__tags_find(&core->tags, op->call.tag);
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, 0, op->call.tag);
     uint32_t number = tag ? tag->next_sequence : 0;
     struct mismatch *mismatch = due(core, op->call.tag, number);
     if (mismatch) {
@@ -161,11 +167,11 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
         forget(mismatch);
         return true;
     }
-    mismatch = find(core, (pccl_operation_name){op->call.tag, number});
+    mismatch = find(core, (pccl_operation_name){.tag = op->call.tag, .sequence = number});
     if (!mismatch || !mismatch->owed) return false;
     mismatch->owed = false;
     struct pccl__entry *entry;
-    if (pccl__tags_begin(&core->tags, op->call.tag, &entry) != PCCL_OK)
+    if (pccl__tags_begin(&core->tags, 0, op->call.tag, &entry) != PCCL_OK)
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory to number an operation");
     pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
     return true;
@@ -175,7 +181,7 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
  * without what is owed like itself. */
 static uint32_t calls_ahead(const struct pccl__core *core, const struct mismatch *mismatch) {
     uint64_t epoch = core->group.epoch, tag = mismatch->name.tag;
-    const struct pccl__tag *called = pccl__tags_find(&core->tags, tag);
+    const struct pccl__tag *called = pccl__tags_find(&core->tags, 0, tag);
     uint32_t place = mismatch->epoch == epoch ? mismatch->name.sequence : mismatch->ahead;
     uint32_t ahead = place - (called ? called->next_sequence : 0);
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {

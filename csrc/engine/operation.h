@@ -2,8 +2,9 @@
  *
  * operation.h - one collective in flight: what was called, how far it is, how it ended.
  *
- * Life: QUEUED (waits for the next epoch) -> DATA -> FINISH -> ENDED. It has two owners, the caller's handle and the
- * core; the last one frees it. While `borrowed` > 0 a channel may touch its transfers, so the core keeps it.
+ * Life: QUEUED (waits for the next epoch) -> UNMATCHED (a receive that waits for its send, match.h) -> DATA -> FINISH
+ * -> ENDED. It has two owners, the caller's handle and the core; the last one frees it. While `borrowed` > 0 a channel
+ * may touch its transfers, so the core keeps it.
  */
 #ifndef PCCL_ENGINE_OPERATION_H
 #define PCCL_ENGINE_OPERATION_H
@@ -49,19 +50,22 @@ struct pccl__slot {
 /* A walk along the plan of a barrier, step by step: sends go out when it reaches them, a receive holds it until heard.
  */
 struct pccl__finish {
+    const struct pccl__schedule *schedule;
+    const uint32_t *ranks;           /* by position in it */
     struct pccl__transfer *transfer; /* [steps] */
     uint8_t *heard;                  /* [steps], of receives */
     uint32_t steps, next;
     bool begun;
 };
 
-enum pccl__operation_state { PCCL__QUEUED, PCCL__DATA, PCCL__FINISH, PCCL__ENDED };
+enum pccl__operation_state { PCCL__QUEUED, PCCL__UNMATCHED, PCCL__DATA, PCCL__FINISH, PCCL__ENDED };
 
 struct pccl_operation {
     pccl_call call;
     struct pccl__core *core;
-    void *engine;     /* pccl_engine, which lasts as long as its handles */
-    struct list link; /* in core->open or core->queued or core->ended */
+    void *engine;          /* pccl_engine, which lasts as long as its handles */
+    struct list link;      /* in core->open or core->queued or core->ended */
+    struct list unmatched; /* in core->unmatched */
     enum pccl__operation_state state;
     atomic_bool ended;
     bool handle_held, core_held;
@@ -88,6 +92,7 @@ struct pccl_operation {
 
     /* The data phase. */
     struct pccl__layout layout;
+    uint32_t pair[2]; /* of a send or receive: the ranks at the two positions, which are source and target */
     uint64_t *begins; /* of uneven parts: what the layout points to; malloc'ed */
     const struct pccl__schedule *schedule;
     size_t element_bytes;

@@ -48,6 +48,7 @@ static void describe(struct pccl__record *record, const struct pccl_operation *o
                                     .data_done_ns = op->data_done_ns,
                                     .epoch = op->info.epoch,
                                     .tag = op->call.tag,
+                                    .scope = op->name.scope,
                                     .count = op->call.count,
                                     .tx_bytes = op->info.tx_bytes,
                                     .rx_bytes = op->info.rx_bytes,
@@ -116,7 +117,7 @@ static void fill_operation(pccl_record *record, const struct pccl__record *from)
     record->peer = from->last_peer;
     record->world_size = from->world_size;
     record->rank = from->rank;
-    record->name = (pccl_operation_name){from->tag, from->sequence};
+    record->name = (pccl_operation_name){.tag = from->tag, .scope = from->scope, .sequence = from->sequence};
     record->collective = (pccl_collective)from->collective;
     record->dtype = (pccl_dtype)from->dtype;
     record->op = (pccl_reduce_op)from->op;

@@ -24,7 +24,7 @@ struct pccl_operation;
 /* One operation that has ended. */
 struct pccl__record {
     uint64_t called_ns, started_ns, data_done_ns, ended_ns; /* 0: it never came to that */
-    uint64_t epoch, tag, count, tx_bytes, rx_bytes;
+    uint64_t epoch, tag, scope, count, tx_bytes, rx_bytes;
     pccl_peer_id last_peer;
     uint32_t sequence, world_size, rank;
     uint8_t collective, dtype, op, algorithm, status;

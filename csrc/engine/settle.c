@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/core.h"
+#include "engine/match.h"
 
 static struct pccl_operation *operation_at(struct list *node) { return LIST_ENTRY(node, struct pccl_operation, link); }
 
@@ -80,12 +80,12 @@ pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pcc
 
 int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_operation_name name) {
     if (epoch != core->group.epoch || epoch == 0) return -1;
-    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.tag);
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
     return tag && name.sequence < tag->next_sequence;
 }
 
 static void end_halted(struct pccl_operation *op, pccl_status status) {
-    char what[PCCL__DESCRIPTOR_TEXT + 64] = "a fetch of shared state";
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT] = "a fetch of shared state";
     if (!op->is_fetch) pccl__operation_text(op, what, sizeof what);
     pccl__operation_end(op, status, "%s, ended: %s", what, op->core->halt_text);
 }
@@ -103,7 +103,7 @@ void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *te
 
 static bool named(const pccl_view *view, pccl_operation_name name) {
     for (uint32_t i = 0; i < view->commits_count; i++)
-        if (view->commits[i].tag == name.tag && view->commits[i].sequence == name.sequence) return true;
+        if (pccl__name_equal(view->commits[i], name)) return true;
     return false;
 }
 
@@ -130,7 +130,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
             continue;
         }
         told = told || pccl__is_stepwise(op);
-        char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT];
+        char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT], whom[PCCL__WAIT_TEXT];
         pccl__operation_text(op, what, sizeof what);
         pccl__wait_text(core, op, whom, sizeof whom);
         pccl__operation_lost(op, core->group.epoch, cause, "%s aborted after %llu ms at rank %u%s%s%s: %s", what,
@@ -142,7 +142,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         node = node->next;
         if (!op->fated) continue;
         told = told || pccl__is_stepwise(op);
-        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT];
         pccl__operation_text(op, what, sizeof what);
         pccl__operation_lost(op, core->group.epoch, cause, "%s, aborted: %s", what, core->cause_text);
     }
@@ -208,5 +208,6 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     else if (core->early_abort == view->epoch)
         pccl__core_freeze(core, PCCL_ABORTED, NULL, "another member stopped this epoch before it began here");
     launch_queued(core);
+    pccl__match_renew(core);
     return PCCL_OK;
 }

@@ -14,7 +14,7 @@
 
 #include "base/bits.h"
 #include "base/clock.h"
-#include "engine/core.h"
+#include "engine/match.h"
 
 enum { CHECKS_PER_STALL = 4, PATIENCE_MAX = 10 };
 
@@ -30,7 +30,7 @@ static void watch_until(struct pccl_operation *op, uint64_t due_ns) {
 
 void pccl__core_watch(struct pccl_operation *op) {
     uint64_t end_ns = op->progressed_ns + timeout_ns(op);
-    bool stalls = op->state != PCCL__QUEUED && !op->is_fetch;
+    bool stalls = op->started && !op->is_fetch;
     watch_until(op, stalls ? min_u64(op->next_stall_ns, end_ns) : end_ns);
 }
 
@@ -52,7 +52,7 @@ static void report_stall(struct pccl__core *core, struct pccl_operation *op, con
                         .ranks_count = wait->count,
                         .absent = wait->absent};
     memcpy(event.ranks, wait->ranks, sizeof event.ranks);
-    char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT];
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT], whom[PCCL__WAIT_TEXT];
     pccl__operation_text(op, what, sizeof what);
     pccl__wait_text(core, op, whom, sizeof whom);
     snprintf(event.text, sizeof event.text, "%s has waited %u ms: %s", what, event.waited_ms, whom);
@@ -71,7 +71,7 @@ void pccl__core_goes_on(struct pccl__core *core, const struct pccl_operation *op
 
 static void time_out(struct pccl__core *core, struct pccl_operation *op, const uint8_t *waits) {
     const struct pccl__wait *wait = pccl__wait_note(core, op, waits);
-    char what[PCCL__DESCRIPTOR_TEXT + 64], whom[PCCL__WAIT_TEXT], text[PCCL_MESSAGE_BYTES];
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT], whom[PCCL__WAIT_TEXT], text[PCCL_MESSAGE_BYTES];
     pccl__operation_text(op, what, sizeof what);
     pccl__wait_text(core, op, whom, sizeof whom);
     snprintf(text, sizeof text, "%s made no progress for %llu ms at rank %u: %s", what,
@@ -124,7 +124,7 @@ static void time_out_queued(struct pccl__core *core, struct pccl_operation *op) 
         op = LIST_ENTRY(node, struct pccl_operation, link);
         node = node->next;
         if (op->call.tag != tag && !(stepwise && pccl__is_stepwise(op))) continue;
-        char what[PCCL__DESCRIPTOR_TEXT + 64];
+        char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT];
         pccl__operation_text(op, what, sizeof what);
         pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_TIMEOUT,
                              "%s%s: epoch %llu is stopped, and no view of the next one came for %llu ms", what, how,
@@ -133,9 +133,23 @@ static void time_out_queued(struct pccl__core *core, struct pccl_operation *op) 
     }
 }
 
+/* Nobody counts on it: it has no name yet. */
+static void check_unmatched(struct pccl__core *core, struct pccl_operation *op) {
+    if (core->now_ns < op->progressed_ns + timeout_ns(op)) {
+        pccl__core_watch(op);
+        return;
+    }
+    uint64_t tag = op->call.tag;
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT];
+    pccl__operation_text(op, what, sizeof what);
+    pccl__operation_end(op, PCCL_TIMEOUT, "%s: nothing came for %llu ms", what,
+                        (unsigned long long)(timeout_ns(op) / NS_PER_MS));
+    pccl__match_move_up(core, tag);
+}
+
 void pccl__core_describe(struct pccl__core *core, struct pccl_operation *op, uint64_t now_ns, char *text,
                          size_t bytes) {
-    char what[PCCL__DESCRIPTOR_TEXT + 64] = "a fetch of shared state", whom[PCCL__WAIT_TEXT] = "";
+    char what[PCCL__DESCRIPTOR_TEXT + PCCL__NAME_TEXT] = "a fetch of shared state", whom[PCCL__WAIT_TEXT] = "";
     core->now_ns = now_ns;
     if (!op->is_fetch) pccl__operation_text(op, what, sizeof what);
     uint8_t *waits = pccl__pool_take(&core->pool, core->group.size);
@@ -149,6 +163,9 @@ void pccl__core_describe(struct pccl__core *core, struct pccl_operation *op, uin
         snprintf(text, bytes, "%s has ended: %s", what, pccl_status_string(op->status));
     else if (op->state == PCCL__QUEUED)
         snprintf(text, bytes, "%s: the epoch is frozen", what);
+    else if (op->state == PCCL__UNMATCHED)
+        snprintf(text, bytes, "%s has waited %llu ms for a send of that tag", what,
+                 (unsigned long long)((now_ns - min_u64(now_ns, op->started_ns)) / NS_PER_MS));
     else
         snprintf(text, bytes, "%s has run for %llu ms%s%s", what,
                  (unsigned long long)((now_ns - min_u64(now_ns, op->started_ns)) / NS_PER_MS), whom[0] ? ": " : "",
@@ -171,7 +188,9 @@ void pccl__core_check_stalls(struct pccl__core *core) {
             check_fetch(core, op);
         else if (op->state == PCCL__QUEUED)
             time_out_queued(core, op);
-        else if (!core->frozen) /* else it ends with its epoch */
+        else if (!core->frozen && op->state == PCCL__UNMATCHED) /* else it ends with its epoch, as all below */
+            check_unmatched(core, op);
+        else if (!core->frozen)
             check_collective(core, op, waits);
     }
     pccl__pool_put(&core->pool, waits, core->group.size);

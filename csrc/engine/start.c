@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "engine/call.h"
 #include "engine/core.h"
+#include "engine/match.h"
 #include "engine/prices.h"
 
 /* ---------------------------------------------------------------- schedules */
@@ -22,7 +23,7 @@ struct cached {
     struct pccl__schedule *schedule;
 };
 
-static pccl_status schedule_for(struct pccl__core *core, pccl_collective collective,
+static pccl_status schedule_for(struct pccl__core *core, pccl_collective collective, const struct pccl__shape *shape,
                                 const struct pccl__planner *planner, uint32_t position, uint32_t root_position,
                                 const struct pccl__schedule **schedule) {
     pccl_algorithm algorithm = planner ? planner->algorithm : PCCL_AUTO;
@@ -38,7 +39,7 @@ static pccl_status schedule_for(struct pccl__core *core, pccl_collective collect
     if (!cached) return PCCL_NO_MEMORY;
     *cached =
         (struct cached){.collective = collective, .algorithm = algorithm, .position = position, .root = root_position};
-    pccl_status status = pccl__schedule_new(planner, position, &core->group.shape, root_position, &cached->schedule);
+    pccl_status status = pccl__schedule_new(planner, position, shape, root_position, &cached->schedule);
     if (status != PCCL_OK) {
         free(cached);
         return status;
@@ -56,7 +57,7 @@ void pccl__core_drop_schedules(struct pccl__core *core) {
         pccl__schedule_free(cached->schedule);
         free(cached);
     }
-    core->exec.finish = NULL;
+    core->finish = NULL;
 }
 
 pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
@@ -64,7 +65,7 @@ pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
     pccl__offers_make(&core->offers, &core->group.shape,
                       pccl__prices_models(&core->group.prices, core->group.one_host));
     core->barrier = pccl__planner_choose(&core->offers, PCCL_BARRIER, 0, 0);
-    return schedule_for(core, PCCL_BARRIER, core->barrier, core->group.position, 0, &core->exec.finish);
+    return schedule_for(core, PCCL_BARRIER, &core->group.shape, core->barrier, core->group.position, 0, &core->finish);
 }
 
 /* ---------------------------------------------------------------- choice */
@@ -115,6 +116,10 @@ static pccl_status explain_choice(const struct pccl__core *core, const pccl_call
     static const char *const limits[PCCL_SHAPE_COUNT] = {"", "some links are down, the ring has none of them",
                                                          "so many links are down that only a tree is left"};
     const struct pccl__group *group = &core->group;
+    if (pccl__is_pair(call->collective)) {
+        snprintf(text, text_bytes, "%s: straight over the link between the two", pccl_algorithm_name(PCCL_PAIRWISE));
+        return PCCL_OK;
+    }
     bool has_data = pccl__has_data(call->collective);
     uint8_t traits = has_data ? needed(call, layout) : 0;
     const struct pccl__planner *planner = has_data ? choose(core, call, layout) : core->barrier;
@@ -150,7 +155,8 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
 static bool still_fits(const struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
     if (op->layout.size == group->size && op->layout.rank == group->rank) return true;
-    bool bound = pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective);
+    bool names_peer = pccl__is_pair(op->call.collective) && op->call.root != PCCL_ANY_SOURCE;
+    bool bound = pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective) || names_peer;
     if (bound && op->call.expected_epoch != group->epoch) return false;
     op->layout.size = group->size;
     op->layout.rank = group->rank;
@@ -162,6 +168,19 @@ static bool lost_behind_unseen(struct pccl__core *core, struct pccl_operation *o
     if (!pccl__unseen_blocks(&core->unseen, op->call.tag, pccl__is_stepwise(op), &epoch)) return false;
     pccl__operation_lost(op, epoch, PCCL_PEER_LOST, "called behind a failure that was not looked at yet: %.400s",
                          core->cause_text);
+    return true;
+}
+
+static bool refused_peer(const struct pccl__core *core, struct pccl_operation *op) {
+    uint32_t peer = op->call.root, size = core->group.size;
+    const char *name = pccl_collective_name(op->call.collective);
+    if (peer == PCCL_ANY_SOURCE) return false;
+    if (peer >= size)
+        pccl__operation_end(op, PCCL_INVALID, "%s: rank %u is outside a group of %u", name, peer, size);
+    else if (peer == core->group.rank)
+        pccl__operation_end(op, PCCL_INVALID, "%s: rank %u is this peer itself", name, peer);
+    else
+        return false;
     return true;
 }
 
@@ -197,6 +216,8 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         core->deferred.mismatch[0] = 0;
     } else if (pccl__has_root(op->call.collective) && op->call.root >= group->size) {
         pccl__operation_end(op, PCCL_INVALID, "root %u is outside a group of %u", op->call.root, group->size);
+    } else if (pccl__is_pair(op->call.collective)) {
+        return refused_peer(core, op);
     } else {
         return pccl__core_owed_mismatch(core, op);
     }
@@ -217,15 +238,36 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
     op->layout.position = by_rank ? group->rank : group->position;
     uint32_t root = 0;
     if (pccl__has_root(op->call.collective)) root = by_rank ? op->call.root : position_of_rank(group, op->call.root);
-    pccl_status status = schedule_for(core, planner ? op->call.collective : PCCL_COMMIT, planner, op->layout.position,
-                                      root, &op->schedule);
-    if (status != PCCL_OK) return status;
-    op->layout.chunks = op->schedule->plan.chunks;
-    return pccl__tags_begin(&core->tags, op->call.tag, &op->entry);
+    pccl_status status = schedule_for(core, planner ? op->call.collective : PCCL_COMMIT, &group->shape, planner,
+                                      op->layout.position, root, &op->schedule);
+    op->finish.schedule = core->finish;
+    op->finish.ranks = group->ring;
+    return status;
+}
+
+/* A send is a broadcast between two, the source at position 0. The last byte that comes says that the source has all of
+ * it done; so the finish phase is but one word in return, on which the source waits. */
+static pccl_status prepare_pair(struct pccl__core *core, struct pccl_operation *op) {
+    static const struct pccl__shape pair = {.kind = PCCL_SHAPE_FULL, .size = 2};
+    enum { SOURCE, TARGET };
+    uint32_t us = op->call.collective == PCCL_SEND ? SOURCE : TARGET;
+    if (!core->group.used[op->call.root]) return PCCL_UNSUPPORTED;
+    op->pair[us] = core->group.rank;
+    op->pair[1 - us] = op->info.peer = op->call.root;
+    op->name.scope = pccl_scope(op->pair[SOURCE], op->pair[TARGET]);
+    op->algorithm = PCCL_PAIRWISE;
+    op->layout.position = us;
+    op->layout.ring = op->finish.ranks = op->pair;
+    const struct pccl__planner *planner = pccl__planner_find(PCCL_BROADCAST, PCCL_STAR);
+    pccl_status status = schedule_for(core, PCCL_SEND, &pair, planner, us, SOURCE, &op->schedule);
+    return status == PCCL_OK ? schedule_for(core, PCCL_SEND, &pair, planner, us, TARGET, &op->finish.schedule) : status;
 }
 
 static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, pccl_status status) {
-    if (status == PCCL_UNSUPPORTED)
+    if (status == PCCL_UNSUPPORTED && pccl__is_pair(op->call.collective))
+        pccl__operation_end(op, status, "%s: some links are down, and there is none to rank %u that operations use",
+                            pccl_collective_name(op->call.collective), op->call.root);
+    else if (status == PCCL_UNSUPPORTED)
         pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way(&op->call));
     else if (status == PCCL_INVALID)
         pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
@@ -233,14 +275,26 @@ static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, p
         pccl__operation_lost(op, pccl__core_past_epoch(core), status, "no memory to start");
 }
 
-void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
-    if (refused(core, op)) return;
-    pccl_status status = prepare(core, op);
+/* From now on it counts among the operations of this epoch. */
+static void enter(struct pccl__core *core, struct pccl_operation *op) {
+    list_push_back(&core->open, &op->link);
+    op->settles = core->deferred.started;
+    if (!(op->call.flags & PCCL_DEFERRED)) return;
+    core->deferred.open = true;
+    core->deferred.started++;
+}
+
+void pccl__core_begin(struct pccl__core *core, struct pccl_operation *op) {
+    op->name.tag = op->call.tag;
+    pccl_status status = pccl__is_pair(op->call.collective) ? prepare_pair(core, op) : prepare(core, op);
+    if (status == PCCL_OK) status = pccl__tags_begin(&core->tags, op->name.scope, op->name.tag, &op->entry);
     if (status != PCCL_OK) {
         end_unprepared(core, op, status);
         return;
     }
-    op->name = (pccl_operation_name){op->call.tag, op->entry->sequence};
+    if (op->state != PCCL__UNMATCHED) enter(core, op);
+    op->name.sequence = op->entry->sequence;
+    op->layout.chunks = op->schedule->plan.chunks;
     op->stamp = pccl__stamp_pack(&op->call, &op->layout, op->algorithm);
     op->entry->operation = op;
     op->entry->fingerprint = pccl__stamp_fingerprint(&op->stamp);
@@ -249,19 +303,26 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
     op->next_stall_ns = core->now_ns + core->options.stall_ms * UINT64_C(1000000);
     op->state = PCCL__DATA;
     op->started = true;
-    list_push_back(&core->open, &op->link);
     pccl__urgency_begin(&core->urgency, op->call.priority);
     pccl__core_watch(op);
-    op->settles = core->deferred.started;
-    if (op->call.flags & PCCL_DEFERRED) {
-        core->deferred.open = true;
-        core->deferred.started++;
-    }
     status = pccl__exec_begin(&core->exec, op);
     if (status != PCCL_OK)
         pccl__operation_failed(op, status);
     else
         pccl__operation_advance(op);
+}
+
+void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
+    if (refused(core, op)) return;
+    if (!pccl__match_delays(core, op)) {
+        pccl__core_begin(core, op);
+        return;
+    }
+    enter(core, op);
+    op->started_ns = op->progressed_ns = core->now_ns;
+    op->state = PCCL__UNMATCHED;
+    pccl__core_watch(op);
+    pccl__match_add(core, op);
 }
 
 /* What a call means in the present group. One for another epoch is judged when it is launched, if ever: its ranks and
@@ -320,6 +381,15 @@ static pccl_call without_data(const pccl_call *call) {
                        .token = call->token};
 }
 
+/* Of any scope: who calls it may have others of that tag in mind. */
+static bool has_open(const struct pccl__core *core, uint64_t tag) {
+    for (struct list *node = core->open.next; node != &core->open; node = node->next) {
+        const struct pccl_operation *op = LIST_ENTRY(node, struct pccl_operation, link);
+        if (!op->is_fetch && op->call.tag == tag) return true;
+    }
+    return false;
+}
+
 pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uint64_t now_ns,
                              struct pccl_operation **operation, pccl_error *error) {
     core->now_ns = now_ns;
@@ -345,7 +415,7 @@ pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uin
     op->started_ns = op->progressed_ns = now_ns;
     /* Now: the failure may have been looked at when the next epoch begins. */
     if (lost_behind_unseen(core, op) || lost_before_its_group(core, op)) return PCCL_OK;
-    op->fated = pccl__tags_has_open(&core->tags, call->tag); /* shares the fate of the frozen epoch */
+    op->fated = has_open(core, call->tag); /* shares the fate of the frozen epoch */
     list_push_back(&core->queued, &op->link);
     pccl__core_watch(op);
     return PCCL_OK;

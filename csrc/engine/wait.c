@@ -50,7 +50,7 @@ static struct asked *asked_of(struct pccl__core *core, pccl_operation_name name)
     uint32_t count = 0;
     for (struct list *node = core->asked.next; node != &core->asked; node = node->next, count++) {
         struct asked *asked = LIST_ENTRY(node, struct asked, link);
-        if (asked->name.tag == name.tag && asked->name.sequence == name.sequence) return asked;
+        if (pccl__name_equal(asked->name, name)) return asked;
     }
     struct asked *oldest = LIST_ENTRY(core->asked.next, struct asked, link), *asked = NULL;
     if (count < ASKED_MAX) {
@@ -109,7 +109,7 @@ static void tell(struct pccl__core *core, pccl_operation_name name, const uint8_
     const struct pccl_operation *op = open_operation(core, name);
     const struct pccl__stamp none = {{0}}, *stamp = op ? &op->stamp : &none;
     uint32_t kind = op ? PCCL__NOTICE_ANNOUNCE : PCCL__NOTICE_STARTED;
-    struct pccl__key key = {.epoch = core->group.epoch, .tag = name.tag, .sequence = name.sequence};
+    struct pccl__key key = pccl__name_key(core->group.epoch, name);
     if (to)
         to->ops->post_notice(to, kind, &key, stamp, set, set_bytes(core));
     else
@@ -126,7 +126,7 @@ void pccl__wait_ask(struct pccl__core *core, struct pccl_operation *op) {
 
 void pccl__wait_notice(struct pccl__core *core, uint32_t rank, const struct pccl__notice *notice) {
     if (notice->key.epoch != core->group.epoch || core->frozen || notice->bytes != set_bytes(core)) return;
-    pccl_operation_name name = {notice->key.tag, notice->key.sequence};
+    pccl_operation_name name = pccl__key_name(&notice->key);
     uint8_t *set = notice->bytes ? started_of(core, name) : NULL;
     struct pccl__channel *channel = core->group.channels[rank];
     if (!set || !channel || channel->broken) return;
@@ -161,7 +161,7 @@ const struct pccl__wait *pccl__wait_note(struct pccl__core *core, struct pccl_op
     wait->noted_ns = core->now_ns;
     wait->count = 0;
     for (uint32_t rank = 0; rank < asked; rank++)
-        if (!holds(wait->started, rank)) add(wait, &core->group, rank);
+        if (!holds(wait->started, rank) && pccl__scope_has(op->name.scope, rank)) add(wait, &core->group, rank);
     wait->absent = wait->count > 0;
     for (uint32_t rank = 0; rank < core->group.size && !wait->absent; rank++)
         if (waits[rank]) add(wait, &core->group, rank);

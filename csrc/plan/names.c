@@ -17,6 +17,8 @@ static const char *const collectives[PCCL_COLLECTIVE_COUNT] = {
     [PCCL_ALL_TO_ALL] = "all_to_all",
     [PCCL_SCAN] = "scan",
     [PCCL_EXSCAN] = "exscan",
+    [PCCL_SEND] = "send",
+    [PCCL_RECV] = "recv",
 };
 
 static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {

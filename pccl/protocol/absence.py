@@ -64,6 +64,6 @@ def _doing(votes: VoteBox, group: Group, peer: Peer) -> str:
         if peer.id in waiting:
             stalled = waiting[peer.id]
             awaited = ", ".join(f"rank {rank}" for rank in stalled.ranks) or "others"
-            name = f"operation (tag {operation.tag}, sequence {operation.sequence})"
+            name = f"operation ({operation})"
             return f", which had waited {stalled.waited_ms} ms in {name} for {awaited}"
     return ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pccl.errors import Status
-from pccl.messages import Census, CensusUpdate, FreezeEpoch, View, clip
+from pccl.messages import Census, CensusUpdate, FreezeEpoch, ReportLine, View, clip
 from pccl.protocol.links import Links
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
 from pccl.protocol.suspicion import Suspicions
@@ -52,9 +52,8 @@ class Epochs:
 
     def got_something_done(self, group: Group) -> bool:
         """Whether the reports of a gathered group tell of an operation that succeeded."""
-        assert group.gathering is not None
-        reports = [report.lines for report in group.gathering.reports.values()]
-        return any(line.returned_below for lines in reports for line in lines) or bool(commits(reports))
+        reports = _reports(group)
+        return any(line.returned_below for lines in reports.values() for line in lines) or bool(commits(reports))
 
     def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
         """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, and
@@ -108,7 +107,7 @@ class Epochs:
             text = "the group begins"
             return GroupView(epoch, 0, number, tuple(members), arranged.ring, admitted, (), Status.OK, text, *links)
         status, text = cause_of(group)
-        decided = commits([group.gathering.reports[peer].lines for peer in survivors])
+        decided = commits(_reports(group))
         return GroupView(
             epoch,
             group.epoch,
@@ -199,6 +198,14 @@ class Epochs:
             if number not in changed:
                 for peer in group.members:
                     self._roster.send(peer, update)
+
+
+def _reports(group: Group) -> dict[int, tuple[ReportLine, ...]]:
+    """Those of the survivors of a gathered group, by rank in the epoch that ends."""
+    assert group.gathering is not None
+    told = group.gathering.reports
+    survivors = dict.fromkeys(group.members, True)
+    return {rank: told[peer].lines for rank, peer in enumerate(group.view.members) if peer in survivors}
 
 
 def _ranks(pair: tuple[PeerId, PeerId], ranks: dict[PeerId, int]) -> tuple[int, int]:

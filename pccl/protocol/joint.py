@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pccl import scope
 from pccl.errors import Status
 from pccl.messages import (
     HasStarted,
@@ -242,7 +243,7 @@ class JointCalls:
     def _ask_voter(self, voter: PeerId, group: Group) -> None:
         """Members wait in operations: has the voter started them?"""
         for operation in group.stalls:
-            if self._stuck_in(group, operation):
+            if self._stuck_in(group, operation) and _needs(group, operation, voter):
                 self._roster.send(voter, HasStarted(group.epoch, operation))
 
     def _stuck_in(self, group: Group, operation: OperationName) -> PeerId:
@@ -261,7 +262,7 @@ class JointCalls:
         if group.stall(entry.id, message):
             question = HasStarted(group.epoch, message.operation)
             for voter in self._votes.voters(entry.group):
-                if voter != entry.id:
+                if voter != entry.id and _needs(group, message.operation, voter):
                     self._roster.send(voter, question)
 
     def started(self, entry: Peer, message: Started, now: int) -> None:
@@ -271,10 +272,12 @@ class JointCalls:
         stuck = self._stuck_in(group, message.operation)
         if message.answer != 0 or message.epoch != group.epoch or vote is None or not stuck:
             return
+        if not _needs(group, message.operation, entry.id):
+            return
         operation = message.operation
         text = (
             f"rank {group.rank(entry.id)} called {CALL_NAMES[vote.kind]} while rank {group.rank(stuck)} waits in "
-            f"operation (tag {operation.tag}, sequence {operation.sequence}) that needs it"
+            f"operation ({operation}) that needs it"
         )
         # The freeze goes out first: what a voter calls next must not meet the operation that this ends.
         self._epochs.gather(group, now).cause = (Status.CALL_MISMATCH, text)
@@ -385,6 +388,11 @@ class JointCalls:
         if step.answers is not None:
             group.sync = None
             self._answer(step.answers, () if step.memory is None else (Memory(group.view.group, step.memory),))
+
+
+def _needs(group: Group, operation: OperationName, voter: PeerId) -> bool:
+    """Whether `voter`, a member of `group`, takes part in `operation`."""
+    return scope.has(operation.scope, group.rank(voter))
 
 
 def _status_call(votes: Sequence[Open], voters: int, one_group: bool, waits: str, now: int) -> StatusCall:

@@ -22,7 +22,7 @@ from pccl.errors import ProtocolError
 from pccl.messages import Member, OperationName
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
-JOURNAL_VERSION = 3
+JOURNAL_VERSION = 4
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 SECRET_BYTES = 16
 _HEAD = struct.Struct("<III")
@@ -160,7 +160,7 @@ def _pack(record: Record) -> list[Any]:
             it.members,
             it.ring,
             it.admitted,
-            [(name.tag, name.sequence) for name in it.commits],
+            [(name.tag, name.sequence, name.scope) for name in it.commits],
             it.cause,
             it.text,
             it.shape,
@@ -203,7 +203,7 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], 
                 tuple(members),
                 tuple(ring),
                 tuple(admitted),
-                tuple(OperationName(tag, sequence) for tag, sequence in commits),
+                tuple(OperationName(tag, sequence, scope) for tag, sequence, scope in commits),
                 cause,
                 text,
                 shape,

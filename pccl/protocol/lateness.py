@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pccl.messages import Stalled, StatusStall
+from pccl.messages import OperationName, Stalled, StatusStall
 from pccl.protocol.roster import Group
 from pccl.protocol.types import PeerId
 
@@ -47,15 +47,15 @@ class Lateness:
     """The reports of all groups. Bounded: MAX_OPERATIONS, and one `Late` per member that was ever late."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[int, int, int, int], dict[PeerId, _Said]] = {}
-        self._blamed: dict[tuple[int, int, int, int], dict[PeerId, bool]] = {}
+        self._said: dict[tuple[int, int, OperationName], dict[PeerId, _Said]] = {}
+        self._blamed: dict[tuple[int, int, OperationName], dict[PeerId, bool]] = {}
         self._late: dict[PeerId, Late] = {}
 
     def note(self, group: Group, reporter: PeerId, stalled: Stalled, now: int) -> None:
         """`reporter`, a member of `group`, says that it waits, or waits no more."""
         if stalled.epoch != group.epoch:
             return
-        key = (group.view.group, stalled.epoch, stalled.operation.tag, stalled.operation.sequence)
+        key = (group.view.group, stalled.epoch, stalled.operation)
         if stalled.waited_ms == 0:
             self._said.get(key, {}).pop(reporter, None)
             return
@@ -83,11 +83,11 @@ class Lateness:
     def stalls(self, group: Group, now: int) -> list[StatusStall]:
         """What the members of `group` wait in at this moment, the newest operation last."""
         found: list[StatusStall] = []
-        for (number, epoch, tag, sequence), waiting in self._said.items():
+        for (number, epoch, operation), waiting in self._said.items():
             if number != group.view.group or epoch != group.epoch or group.gathering is not None:
                 continue
             for peer, said in waiting.items():
                 if waited := said.waited_ms(now):
                     stalled, rank = said.stalled, group.rank(peer)
-                    found.append(StatusStall(number, epoch, tag, sequence, rank, waited, stalled.ranks, stalled.absent))
+                    found.append(StatusStall(number, epoch, operation, rank, waited, stalled.ranks, stalled.absent))
         return found

@@ -254,7 +254,7 @@ class MasterProtocol:
                 missing = ", ".join(ranks) or "none"
                 lines.append(f"group {number}: epoch {group.epoch} is frozen; reports missing: {missing}")
             for operation, waiting in group.stalls.items():
-                name = f"operation (tag {operation.tag}, sequence {operation.sequence})"
+                name = f"operation ({operation})"
                 for peer, stalled in waiting.items():
                     awaited = ", ".join(f"rank {rank}" for rank in stalled.ranks) or "others"
                     rank = group.rank(peer)

@@ -386,7 +386,7 @@ class PeerProtocol:
             lines.append(f"epoch {self.epoch} is frozen: waiting for the master's verdict")
         for operation, stalled in self._stalls.items():
             lines.append(
-                f"operation (tag {operation.tag}, sequence {operation.sequence}) waited {stalled.waited_ms} ms for "
+                f"operation ({operation}) waited {stalled.waited_ms} ms for "
                 f"rank {', '.join(map(str, stalled.ranks))}{', not started there' if stalled.absent else ''}"
             )
         return "\n".join(lines)

@@ -139,7 +139,7 @@ class StatusDesk:
             return ""
         stall = own[-1]
         ranks = ", ".join(str(it) for it in stall.ranks) or "others"
-        return f"tag {stall.tag} #{stall.sequence} for rank {ranks}{' to start it' if stall.absent else ''}"
+        return f"{stall.operation.short} for rank {ranks}{' to start it' if stall.absent else ''}"
 
 
 def _flat(pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:

@@ -60,6 +60,7 @@ def _operation(number: int, header: Header, it: Operation) -> list[dict[str, Any
         "epoch": it.epoch,
         "tag": it.tag,
         "sequence": it.sequence,
+        "scope": it.scope,
         "status": _status(it.status),
         "bytes": it.payload_bytes,
         "sent": it.tx_bytes,

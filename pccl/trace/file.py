@@ -18,7 +18,7 @@ from typing import Any
 from pccl.errors import InvalidArgument
 from pccl.trace.record import EVENT_KINDS, Event, Header, Link, Operation, Trace
 
-VERSION = 1
+VERSION = 2
 MAX_FILE_BYTES = 256 << 20
 MAX_LINE_CHARACTERS = 4 << 20
 MAX_TEXT_CHARACTERS = 1 << 16

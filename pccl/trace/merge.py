@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What the traces of several peers say together, on one clock, and who is to blame.
 
-Pure. The one idea: an operation has one name on all members (group, epoch, tag, sequence), so the traces are laid side
-by side by that name. Who did what, who came last and who never came is then a comparison of lines; a member whose trace
-is missing is judged by what the others noted about it.
+Pure. The one idea: an operation has one name on all members (group, epoch, tag, sequence, scope), so the traces are
+laid side by side by that name. Who did what, who came last and who never came is then a comparison of lines; a member
+whose trace is missing is judged by what the others noted about it.
 
 Clocks of different hosts are as far apart as NTP leaves them; lateness below SKEW_NS is not held against anyone.
 """
@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pccl import scope
 from pccl.errors import Status
 from pccl.trace.record import PENDING, Event, Header, Operation, Trace
 
 SKEW_NS = 50_000_000
 MISSING_NAMED = 5
 
-Name = tuple[int, int, int, int]
-"""Group, epoch, tag, sequence."""
+Name = tuple[int, int, int, int, int]
+"""Group, epoch, tag, sequence, scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def rows(traces: Sequence[Trace]) -> list[Row]:
     found: dict[Name, list[Entry]] = {}
     for trace in traces:
         for operation in trace.operations:
-            name = (trace.header.group, operation.epoch, operation.tag, operation.sequence)
+            name = (trace.header.group, operation.epoch, operation.tag, operation.sequence, operation.scope)
             if operation.started_ns:
                 found.setdefault(name, []).append(Entry(trace.header, operation))
     made = []
@@ -98,7 +99,7 @@ def findings(traces: Sequence[Trace]) -> list[str]:
 
 
 def _absent(name: Name, entries: Sequence[Entry], traces: Sequence[Trace]) -> tuple[int, ...]:
-    group, epoch, _, _ = name
+    group, epoch, _, _, whose = name
     there = {it.operation.rank for it in entries}
     world_size = entries[0].operation.world_size
     missing = [
@@ -113,7 +114,7 @@ def _absent(name: Name, entries: Sequence[Entry], traces: Sequence[Trace]) -> tu
         same_view = header.group == group and header.epoch == epoch and header.rank < world_size
         if same_view and _oldest(trace) <= began and any(it.operation.status == PENDING for it in entries):
             missing.append(header.rank)
-    return tuple(sorted({rank for rank in missing if rank not in there}))
+    return tuple(sorted({rank for rank in missing if rank not in there and scope.has(whose, rank)}))
 
 
 def _oldest(trace: Trace) -> int:
@@ -128,7 +129,7 @@ def _differences(table: Sequence[Row]) -> list[str]:
         calls: dict[str, list[int]] = {}
         for entry in row.entries:
             calls.setdefault(entry.operation.call, []).append(entry.operation.rank)
-        if len(calls) > 1:
+        if len({entry.operation.agreed for entry in row.entries}) > 1:
             said = "; ".join(f"{_ranks(ranks)} called {call}" for call, ranks in calls.items())
             lines.append(f"{_title(row.name)}: {said}")
     return lines
@@ -174,8 +175,8 @@ def _latest(table: Sequence[Row]) -> list[str]:
 
 
 def _title(name: Name) -> str:
-    group, epoch, tag, sequence = name
-    return f"group {group}, epoch {epoch}, tag {tag} #{sequence}"
+    group, epoch, tag, sequence, whose = name
+    return f"group {group}, epoch {epoch}, tag {tag} #{sequence}{scope.words(whose)}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pccl import scope
 from pccl.errors import Status
 
 PENDING = int(Status.PENDING)
@@ -35,6 +36,7 @@ class Operation:
     epoch: int
     tag: int
     sequence: int
+    scope: int
     collective: str
     dtype: str
     op: str
@@ -64,7 +66,18 @@ class Operation:
             return f"{self.collective}()"
         op = f", {self.op}" if self.collective in ("all_reduce", "reduce_scatter") else ""
         deferred = ", deferred" if self.deferred else ""
+        two = scope.pair(self.scope)
+        if two is not None:
+            other = f"to rank {two[1]}" if self.collective == "send" else f"from rank {two[0]}"
+            return f"{self.collective}({self.dtype}[{self.count}], {other}{deferred})"
         return f"{self.collective}({self.dtype}[{self.count}]{op}, {self.algorithm}{deferred})"
+
+    @property
+    def agreed(self) -> str:
+        """What all who take part must have called alike: a send and its receive, but for the word."""
+        if self.scope == 0:
+            return self.call
+        return f"{self.dtype}[{self.count}]{', deferred' if self.deferred else ''}"
 
 
 @dataclass(frozen=True, slots=True)

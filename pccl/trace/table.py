@@ -51,7 +51,7 @@ def _operations(shown: Sequence[Row], known: int) -> Table:
         table.add_column(column, justify="right" if column in ("epoch", "bytes") else "left", overflow="fold")
     for row in shown:
         first = row.entries[0].operation
-        _, epoch, tag, sequence = row.name
+        _, epoch, tag, sequence, _ = row.name
         ranks = [_entry(it) for it in row.entries] + [f"{rank} not started" for rank in row.absent]
         style = "red" if row.failed else ""
         table.add_row(

@@ -94,7 +94,8 @@ static void keeps_to_the_shape(void) {
         for (int kind = 0; kind < PCCL_SHAPE_COUNT; kind++) {
             EXPECT(pccl__shape_init(&shapes[kind], (pccl_shape)kind, size, parents) == PCCL_OK);
             for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
-                if (collective == PCCL_COMMIT) continue; /* a barrier for the data plane */
+                if (collective == PCCL_COMMIT) continue;                          /* a barrier for the data plane */
+                if (collective == PCCL_SEND || collective == PCCL_RECV) continue; /* there is but one way */
                 for (uint32_t bit = 0; bit <= 44; bit += 4) {
                     const struct pccl__planner *planner =
                         choose((pccl_collective)collective, &shapes[kind], UINT64_C(1) << bit, 0, link);
@@ -219,7 +220,7 @@ static void names(void) {
 }
 
 int main(void) {
-    for (int i = 0; i < PCCL_COLLECTIVE_COUNT; i++)
+    for (int i = 0; i < PCCL_SEND; i++)
         if (i != PCCL_BARRIER && i != PCCL_COMMIT) expect_no_way_back((pccl_collective)i);
     forced_and_unknown();
     by_host();

@@ -4,10 +4,11 @@
  * and issues verdicts. A seed draws everything: sizes, programs, faults, who dies when, in which order the
  * next view arrives, which allocations are refused.
  *
- * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted. Checked: every
- * value exact for the members of the epoch that committed; all survivors saw the same outcome of each operation (G2);
- * inputs as before after an abort (G3); retries meet (G4); everything ends; nothing is sent over a link that the view's
- * shape leaves out, and some of those are dead; nothing leaks (run under ASan).
+ * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted; what was between
+ * it and a peer that is gone, it leaves out. Checked: every value exact for the members of the epoch that committed;
+ * all survivors saw the same outcome of each operation (G2); inputs as before after an abort (G3); retries meet (G4);
+ * everything ends; nothing is sent over a link that the view's shape leaves out, and some of those are dead; nothing
+ * leaks (run under ASan).
  *
  * Without arguments, all that there is was tried.
  *
@@ -31,7 +32,8 @@ enum {
     PROGRAM_MAX = 24,
     TAGS_MAX = 4,
     EPOCHS_MAX = 32,
-    COMMITS_MAX = TAGS_MAX,
+    COMMITS_MAX = PROGRAM_MAX,
+    TAG_OF_ANY = 1000,
     REFUSALS_MAX = 6 /* allocations refused in one world; each may cost an epoch */
 };
 
@@ -57,6 +59,7 @@ struct world {
     struct peer peer[PEERS_MAX];
     uint32_t peers, tags, length;
     struct program_step program[PROGRAM_MAX];
+    bool any_source[PROGRAM_MAX];
     bool all_links; /* no link is dead, and every view is of all links */
     uint64_t epoch, now_ns, kill_at_ns[PEERS_MAX], cut_at_ns;
     uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX];
@@ -116,6 +119,10 @@ static void start(struct world *w, uint32_t p, uint32_t op) {
     const struct pccl__group *group = &peer->core->group;
     pccl_call call = program_prepare(&w->program[op], group_of(w, group->epoch, group->rank), &r->buffers);
     call.tag = op % w->tags;
+    if (w->any_source[op]) {
+        call.tag = TAG_OF_ANY + op; /* of its own: others are ahead, and may send with ours */
+        if (call.collective == PCCL_RECV) call.root = PCCL_ANY_SOURCE;
+    }
     call.expected_epoch = program_is_bound(&w->program[op]) ? group->epoch : 0;
     pccl_error error;
     hungry(w);
@@ -126,6 +133,16 @@ static void start(struct world *w, uint32_t p, uint32_t op) {
     if (status != PCCL_OK) release(w, p, op);
 }
 
+/* What peer `p` has no part in, or nobody to do it with any more. */
+static bool left_out(const struct world *w, uint32_t p, uint32_t op) {
+    const struct program_step *step = &w->program[op];
+    if (step->call.collective != PCCL_SEND) return false;
+    bool here[PEERS_MAX] = {false};
+    struct program_group group = group_of(w, w->peer[p].core->group.epoch, 0);
+    for (uint32_t rank = 0; rank < group.size; rank++) here[group.members[rank]] = true;
+    return !program_has(step, p) || !here[step->source] || !here[step->target];
+}
+
 /* Looks at what ended, starts what may start. */
 static void user(struct world *w, uint32_t p) {
     struct peer *peer = &w->peer[p];
@@ -133,7 +150,10 @@ static void user(struct world *w, uint32_t p) {
         uint32_t op = peer->next[tag] * w->tags + tag;
         if (op >= w->length) continue;
         struct running *r = &peer->running[op];
-        if (r->handle && r->handle->ended) {
+        if (!r->handle && left_out(w, p, op)) {
+            peer->next[tag]++;
+            peer->done++;
+        } else if (r->handle && r->handle->ended) {
             pccl_status status = r->handle->status;
             count(&w->program[op], r->handle);
             if (status == PCCL_OK) {
@@ -187,10 +207,12 @@ static void install(struct world *w, uint32_t p) {
 
 static void next_view(struct world *w, const uint32_t *survivors, uint32_t count) {
     static struct report reports[PEERS_MAX];
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        reports[i].rank = w->peer[survivors[i]].core->group.rank;
         EXPECT(pccl__core_report(w->peer[survivors[i]].core, w->epoch, reports[i].lines, REPORT_LINES,
                                  &reports[i].count) == PCCL_OK,
                "report");
+    }
     w->commits_count = verdict(reports, count, w->commits, COMMITS_MAX);
     w->epoch++;
     EXPECT(w->epoch < EPOCHS_MAX, "too many epochs");
@@ -265,7 +287,13 @@ static void make(struct world *w, uint64_t seed) {
     w->network = pccl__sim_network_new(seed, faults);
     w->all_links = draw(w, 2);
     w->length = 1 + draw(w, PROGRAM_MAX);
-    for (uint32_t op = 0; op < w->length; op++) w->program[op] = program_draw(op, w->all_links, &w->random);
+    for (uint32_t op = 0; op < w->length; op++) {
+        w->program[op] = program_draw(op, w->all_links, &w->random);
+        uint32_t source = draw(w, w->peers), target = (source + 1 + draw(w, w->peers - 1)) % w->peers;
+        if (!w->all_links || draw(w, 3)) continue;
+        program_make_pair(&w->program[op], source, target);
+        w->any_source[op] = draw(w, 2);
+    }
     struct pccl__core_options options = {.min_world_size = 1,
                                          .operation_timeout_ms = 60000,
                                          .stall_ms = 100,
@@ -325,16 +353,19 @@ static bool finished(const struct world *w) {
 static void check_outcomes(const struct world *w) {
     for (uint32_t op = 0; op < w->length; op++) {
         uint64_t outcome = 0;
+        bool pair = w->program[op].call.collective == PCCL_SEND;
         for (uint32_t p = 0; p < w->peers; p++) {
-            if (!w->peer[p].alive) continue;
+            if (!w->peer[p].alive || !program_has(&w->program[op], p)) continue;
             if (!outcome) outcome = w->peer[p].outcome[op];
             EXPECT(w->peer[p].outcome[op] == outcome,
                    "seed %" PRIu64 ": operation %u committed in epoch %" PRIu64 " for one survivor and %" PRIu64
                    " for another",
                    w->seed, op, outcome, w->peer[p].outcome[op]);
         }
-        for (uint32_t p = 0; p < w->peers; p++) /* what a victim returned before it died holds for the others */
-            EXPECT(w->peer[p].alive || !w->peer[p].outcome[op] || w->peer[p].outcome[op] == outcome,
+        /* What a victim returned before it died holds for the others, but for what was sent to it. */
+        for (uint32_t p = 0; p < w->peers; p++)
+            EXPECT(w->peer[p].alive || !w->peer[p].outcome[op] || w->peer[p].outcome[op] == outcome ||
+                       (pair && (p == w->program[op].target || !w->peer[w->program[op].target].alive)),
                    "seed %" PRIu64 ": operation %u returned success to a lost peer only", w->seed, op);
     }
 }
@@ -368,7 +399,8 @@ static void run(uint64_t seed) {
     pccl__sim_network_free(w.network);
 }
 
-/* Every form of every collective was tried by each algorithm that serves it (death_test strikes each of them). */
+/* Every form of every collective was tried by each algorithm that serves it (death_test strikes each of them, pair_test
+ * sends). */
 static void check_coverage(void) {
     const struct pccl__planner *planner;
     for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
@@ -380,6 +412,7 @@ static void check_coverage(void) {
             EXPECT(succeeded[collective][planner->algorithm][form & 1][form >> 1], "%s by %s was not tried%s%s", name,
                    by, form & 1 ? " in place" : "", form & 2 ? " with uneven parts" : "");
     }
+    EXPECT(succeeded[PCCL_SEND][PCCL_PAIRWISE][0][0], "no send was tried");
 }
 
 int main(int argc, char **argv) {

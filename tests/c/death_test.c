@@ -144,7 +144,7 @@ static void try(const struct pccl__planner *planner, uint32_t victim, uint64_t s
     cores_make_among(&it.cores, MEMBERS, &options, it.random, faults);
     start(&it);
     /* A frame is under way for half the delay, on average. The finish phase is part of it. */
-    uint32_t rounds = it.op[0]->schedule->plan.rounds + it.cores.core[0]->exec.finish->plan.rounds;
+    uint32_t rounds = it.op[0]->schedule->plan.rounds + it.op[0]->finish.schedule->plan.rounds;
     cores_run(&it.cores, prng_below(&it.random, DELAY_US * (rounds + 3)));
     cores_kill(&it.cores, victim);
     give_back(&it, victim);

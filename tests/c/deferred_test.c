@@ -84,7 +84,7 @@ static void test_commit_by_verdict(void) {
     for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "operation");
     cores_kill(&c, 2);
     cores_run(&c, 100000);
-    pccl_operation_name name = {0, 1};
+    pccl_operation_name name = {.sequence = 1};
     pccl_report_line lines[4];
     size_t count;
     for (uint32_t i = 0; i < 2; i++) {

@@ -199,8 +199,9 @@ static void test_loss(void) {
         size_t lines;
         EXPECT(pccl_engine_report(w.engine[rank], w.epoch, &line, 1, &lines) == PCCL_OK && lines == 1, "report");
         EXPECT(line.state == PCCL_DATA_PHASE && line.sequence == 0, "state %d", (int)line.state);
-        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){0, 0}) == 1, "started");
-        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){0, 1}) == 0, "not started");
+        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){.sequence = 0}) == 1, "started");
+        EXPECT(pccl_engine_has_started(w.engine[rank], w.epoch, (pccl_operation_name){.sequence = 1}) == 0,
+               "not started");
     }
     install(&w, PEERS - 1, NULL, 0);
     for (uint32_t rank = 0; rank < PEERS - 1; rank++) {

@@ -114,6 +114,7 @@ static void test_different_and_done(void) {
     for (uint32_t i = 0; i < 2; i++) {
         pccl__core_freeze(c.core[i], PCCL_TIMEOUT, NULL, "a test");
         EXPECT(pccl__core_report(c.core[i], c.epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
+        reports[i].rank = i;
         EXPECT(reports[i].lines[0].state == PCCL_DATA_DONE, "state %d", (int)reports[i].lines[0].state);
     }
     pccl_operation_name commits[1];

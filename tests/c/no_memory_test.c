@@ -87,6 +87,7 @@ static void next_epoch(struct cores *c) {
     for (uint32_t i = 0; i < PEERS; i++) {
         pccl__core_freeze(c->core[i], PCCL_ABORTED, NULL, "the master asks");
         EXPECT(pccl__core_report(c->core[i], c->epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
+        reports[i].rank = i;
     }
     pccl_operation_name commits[COMMITS];
     install(c, commits, verdict(reports, PEERS, commits, COMMITS));
@@ -387,6 +388,7 @@ static void next_epoch_on_engines(struct engines *e) {
     struct report reports[2];
     for (uint32_t i = 0; i < 2; i++) {
         pccl_engine_freeze(e->engine[i], e->epoch);
+        reports[i].rank = i;
         EXPECT(pccl_engine_report(e->engine[i], e->epoch, reports[i].lines, REPORT_LINES, &reports[i].count) ==
                PCCL_OK);
     }

@@ -32,7 +32,7 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
     static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX, PCCL_PREMUL_SUM};
     static const uint32_t bounds[] = {3, 100, 5000, PROGRAM_COUNT_MAX};
     struct program_step step = {.number = number, .in_place = prng_below(random, 2)};
-    pccl_collective collective = (pccl_collective)prng_below(random, PCCL_COLLECTIVE_COUNT - 1);
+    pccl_collective collective = (pccl_collective)prng_below(random, PCCL_EXSCAN);
     if (collective >= PCCL_COMMIT) collective++; /* not that one */
     step.call = (pccl_call){.collective = collective,
                             .dtype = dtypes[prng_below(random, 5)],
@@ -52,8 +52,19 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
     return step;
 }
 
+void program_make_pair(struct program_step *step, uint32_t source, uint32_t target) {
+    *step = (struct program_step){.number = step->number, .source = source, .target = target, .call = step->call};
+    step->call = (pccl_call){.collective = PCCL_SEND, .dtype = step->call.dtype, .count = step->call.count};
+}
+
+static bool is_pair(const struct program_step *step) { return step->call.collective == PCCL_SEND; }
+
+bool program_has(const struct program_step *step, uint32_t number) {
+    return !is_pair(step) || number == step->source || number == step->target;
+}
+
 bool program_is_bound(const struct program_step *step) {
-    return in_parts(step->call.collective) || is_rooted(step->call.collective);
+    return in_parts(step->call.collective) || is_rooted(step->call.collective) || is_pair(step);
 }
 
 /* ---------------------------------------------------------------- lengths */
@@ -89,6 +100,8 @@ static uint64_t input_length(const struct program_step *step, struct program_gro
     case PCCL_BARRIER:
     case PCCL_COMMIT:
         return 0;
+    case PCCL_SEND:
+        return group.members[group.rank] == step->source ? step->call.count : 0;
     case PCCL_BROADCAST:
         return is_root ? step->call.count : 0;
     case PCCL_SCATTER:
@@ -110,6 +123,8 @@ static uint64_t output_length(const struct program_step *step, struct program_gr
     case PCCL_BARRIER:
     case PCCL_COMMIT:
         return 0;
+    case PCCL_SEND:
+        return group.members[group.rank] == step->target ? step->call.count : 0;
     case PCCL_REDUCE:
         return is_root ? step->call.count : 0;
     case PCCL_EXSCAN:
@@ -193,6 +208,8 @@ static double expected(const struct program_step *step, struct program_group gro
         return reduced(step, group, group.rank + 1, i);
     case PCCL_EXSCAN:
         return reduced(step, group, group.rank, i);
+    case PCCL_SEND:
+        return (double)value(step->source, step->number, i);
     case PCCL_SCATTER:
         return (double)value(group.members[root_of(step, group)], step->number, own + i);
     case PCCL_BROADCAST:
@@ -235,6 +252,11 @@ pccl_call program_prepare(const struct program_step *step, struct program_group 
     call.input = buffers->input;
     call.output = buffers->output;
     call.root = root_of(step, group);
+    if (is_pair(step)) {
+        bool sends = group.members[group.rank] == step->source;
+        call.collective = sends ? PCCL_SEND : PCCL_RECV;
+        for (call.root = 0; group.members[call.root] != (sends ? step->target : step->source);) call.root++;
+    }
     call.factor = factor_of(group.members[group.rank]);
     if (!step->uneven) return call;
     call.flags |= PCCL_UNEVEN;

@@ -17,12 +17,16 @@ struct program_step {
     pccl_call call; /* without buffers, counts, root */
     uint32_t number;
     bool in_place, uneven, root_is_last;
+    uint32_t source, target; /* of a SEND, and the RECV that it is for `target`: numbers of peers */
 };
 
 /* `all_links`: also what needs a view of all links: uneven parts that only two members know, and a fixed order. */
 struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random);
 
-/* Who takes part, by rank: the numbers of peers. */
+/* Makes a step something that one peer sends to another. */
+void program_make_pair(struct program_step *step, uint32_t source, uint32_t target);
+
+/* Who is in the group, by rank: the numbers of peers. */
 struct program_group {
     uint32_t size, rank;
     const uint32_t *members;
@@ -44,6 +48,8 @@ bool program_input_intact(const struct program_buffers *buffers);
 /* The first element of the output that is wrong, UINT64_MAX: none. `group` is that of the epoch that it ran in. */
 uint64_t program_first_wrong(const struct program_step *step, struct program_group group,
                              const struct program_buffers *buffers);
+/* Does peer `number` take part? */
+bool program_has(const struct program_step *step, uint32_t number);
 /* Does it only make sense in the group that it was prepared for? */
 bool program_is_bound(const struct program_step *step);
 

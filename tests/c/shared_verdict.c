@@ -4,12 +4,13 @@
 #include <stdbool.h>
 
 #include "check.h"
+#include "engine/scope.h"
 
 /* Whether it may commit as far as this member knows. */
 static bool agrees(const struct report *report, const pccl_report_line *open) {
     for (size_t i = 0; i < report->count; i++) {
         const pccl_report_line *line = &report->lines[i];
-        if (line->tag != open->tag) continue;
+        if (line->tag != open->tag || line->scope != open->scope) continue;
         if (open->sequence < line->returned_below) return true;
         if (line->sequence != open->sequence || line->state < PCCL_DATA_DONE) continue;
         return line->state == PCCL_RETURNED || line->fingerprint == open->fingerprint;
@@ -17,10 +18,25 @@ static bool agrees(const struct report *report, const pccl_report_line *open) {
     return false;
 }
 
+static pccl_operation_name name_of(const pccl_report_line *line) {
+    return (pccl_operation_name){.tag = line->tag, .scope = line->scope, .sequence = line->sequence};
+}
+
 static bool has(const pccl_operation_name *names, uint32_t count, const pccl_report_line *line) {
     while (count-- > 0)
-        if (names[count].tag == line->tag && names[count].sequence == line->sequence) return true;
+        if (pccl__name_equal(names[count], name_of(line))) return true;
     return false;
+}
+
+/* The one that receives must be there. */
+static bool may_commit(const struct report *reports, uint32_t members, const pccl_report_line *line) {
+    bool all = line->state == PCCL_DATA_DONE, received = line->scope == 0;
+    for (uint32_t m = 0; m < members; m++) {
+        if (!pccl__scope_has(line->scope, reports[m].rank)) continue;
+        received = received || reports[m].rank == pccl__scope_target(line->scope);
+        all = all && agrees(&reports[m], line);
+    }
+    return all && received;
 }
 
 uint32_t verdict(const struct report *reports, uint32_t members, pccl_operation_name *commits, uint32_t capacity) {
@@ -29,10 +45,9 @@ uint32_t verdict(const struct report *reports, uint32_t members, pccl_operation_
         EXPECT(reports[k].count <= REPORT_LINES, "%zu lines", reports[k].count);
         for (size_t i = 0; i < reports[k].count; i++) {
             const pccl_report_line *line = &reports[k].lines[i];
-            bool all = line->state == PCCL_DATA_DONE && !has(commits, count, line);
-            for (uint32_t m = 0; m < members; m++) all = all && agrees(&reports[m], line);
+            bool all = !has(commits, count, line) && may_commit(reports, members, line);
             EXPECT(!all || count < capacity, "more than %u commits", capacity);
-            if (all) commits[count++] = (pccl_operation_name){line->tag, line->sequence};
+            if (all) commits[count++] = name_of(line);
         }
     }
     return count;

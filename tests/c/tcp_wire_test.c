@@ -9,13 +9,14 @@
 #include "check.h"
 
 static struct tcp_header sample(enum tcp_kind kind) {
-    struct tcp_header header = {.ack = 1,
-                                .control_ack = UINT64_MAX,
-                                .released = 3,
-                                .number = 4,
-                                .key = {.epoch = 5, .tag = 6, .sequence = 7, .step = 8, .segment = 9},
-                                .argument = kind == TCP_DOWN ? TCP_STRIPES_MAX - 1 : 10,
-                                .kind = (uint8_t)kind};
+    struct tcp_header header = {
+        .ack = 1,
+        .control_ack = UINT64_MAX,
+        .released = 3,
+        .number = 4,
+        .key = {.epoch = 5, .tag = 6, .scope = UINT64_MAX - 5, .sequence = 7, .step = 8, .segment = 9},
+        .argument = kind == TCP_DOWN ? TCP_STRIPES_MAX - 1 : 10,
+        .kind = (uint8_t)kind};
     for (int i = 0; i < PCCL__STAMP_BYTES; i++) header.stamp.bytes[i] = (uint8_t)(100 + i);
     if (kind == TCP_DATA || kind == TCP_NOTICE) {
         header.bytes = 1000;

@@ -39,12 +39,19 @@ static uint8_t bytes[STATE_BYTES];
 
 static pccl_peer_id id_of(uint32_t rank) { return (pccl_peer_id){{(uint8_t)(rank + 1)}}; }
 
+/* Ours is rank 0 at first. */
+static uint64_t pick_scope(struct fuzz_input *in) {
+    uint32_t how = fuzz_pick(in, 8);
+    return how < 4 ? 0 : how < 6 ? pccl_scope(1 + how % 2, 0) : how == 6 ? pccl_scope(0, 1) : fuzz_byte(in);
+}
+
 /* Near what an operation of this epoch uses, so that some of it fits. */
 static struct pccl__key pick_key(struct world *w) {
     uint32_t a = fuzz_byte(&w->input), b = fuzz_byte(&w->input);
     uint32_t finish = a >> 5 == 7 ? PCCL__FINISH_STEP : 0;
     return (struct pccl__key){.epoch = a % 8 == 7 ? 0 : w->epoch + (a % 8 == 6) - (a % 8 == 5),
                               .tag = a >> 3 & 3,
+                              .scope = pick_scope(&w->input),
                               .sequence = b & 3,
                               .step = (b >> 2 & 7) + finish,
                               .segment = b >> 5 & 1};
@@ -168,6 +175,7 @@ static void core_starts(struct world *w) {
                       .timeout_ms = 1000};
     if (what.collective == PCCL_COMMIT || what.collective == PCCL_BARRIER) what.flags = 0;
     if (shape & 128 && pccl__in_parts(what.collective)) what.flags |= PCCL_UNEVEN;
+    if (shape & 64 && what.collective == PCCL_RECV) what.root = PCCL_ANY_SOURCE;
     if (pccl__core_start(w->core, &what, w->now_ns, &call->op, NULL) == PCCL_OK) return;
     free(call->block);
     *call = (struct call){0};
@@ -201,7 +209,7 @@ static void next_epoch(struct world *w) {
     for (uint32_t rank = 0; rank <= OTHERS; rank++)
         members[rank] = (pccl_member){.id = id_of(rank), .address = "127.0.0.1", .port = 1, .host_id = wild >> 6};
     uint32_t ring[1 + OTHERS] = {0, 1, 2}, parents[1 + OTHERS] = {0, 0, wild >> 5 & 1};
-    pccl_operation_name commits[2] = {{fuzz_pick(in, 4), fuzz_pick(in, 4)}, {fuzz_pick(in, 4), 0}};
+    pccl_operation_name commits[2] = {{fuzz_pick(in, 4), pick_scope(in), fuzz_pick(in, 4)}, {fuzz_pick(in, 4), 0, 0}};
     pccl_view view = {.epoch = w->epoch + 1,
                       .size = wild & 16 ? OTHERS : 1 + OTHERS,
                       .members = members,
@@ -240,7 +248,7 @@ static void look_inside(struct world *w) {
     if (pccl__core_report(w->core, epoch, lines, capacity, &count) == PCCL_OK)
         for (size_t i = 0; i < count && i < capacity; i++)
             CHECK(lines[i].state <= PCCL_RETURNED && lines[i].sequence >= lines[i].returned_below);
-    pccl_operation_name name = {fuzz_pick(&w->input, 4), fuzz_pick(&w->input, 4)};
+    pccl_operation_name name = {fuzz_pick(&w->input, 4), pick_scope(&w->input), fuzz_pick(&w->input, 4)};
     int started = pccl__core_has_started(w->core, epoch, name);
     CHECK(started >= -1 && started <= 1);
     static pccl_record records[256];

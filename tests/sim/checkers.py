@@ -15,8 +15,9 @@ from pccl.errors import Status
 from pccl.messages import Message, ProbeReply, Report, StateAgreed, StateOffer, Suspect, View, Vote, decode
 from pccl.protocol import journal
 from pccl.protocol.types import NOBODY, Answer, Change, Event, GroupView, Past, Record, VoteKind
+from pccl.scope import words
 from tests.sim.content import Content
-from tests.sim.dataplane import Key, PeerId
+from tests.sim.dataplane import Key, Name, PeerId
 from tests.sim.election import Choice, choose
 
 Outcome = tuple[int, tuple[PeerId, ...]]
@@ -31,7 +32,7 @@ class Checkers:
         self._views: dict[int, tuple[Any, ...]] = {}
         self._installed: dict[PeerId, int] = {}
         self._outcomes: dict[Key, dict[PeerId, Outcome]] = {}
-        self._settled: dict[tuple[int, tuple[int, int]], tuple[bool, int, PeerId]] = {}
+        self._settled: dict[tuple[int, Name], tuple[bool, int, PeerId]] = {}
         self._states: dict[tuple[int, int], bytes] = {}
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
         self._disturbed: dict[int, bool] = {}
@@ -77,19 +78,19 @@ class Checkers:
         if peer not in members:
             self.fail(f"peer {peer.hex()[:8]} succeeded in epoch {epoch} without being a member")
 
-    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool, kind: int) -> None:
+    def settled(self, peer: PeerId, epoch: int, name: Name, success: bool, kind: int) -> None:
         """G2 at the engine's level: what one member returned no other one aborts, whatever its user makes of it. And
         all have called the same (G6)."""
         seen, called, other = self._settled.setdefault((epoch, name), (success, kind, peer))
         if success and seen and kind != called:
             self.fail(
-                f"mismatch: (tag {name[0]}, sequence {name[1]}) of epoch {epoch} succeeded on {peer.hex()[:8]} and on "
-                f"{other.hex()[:8]}, which called different things"
+                f"mismatch: (tag {name[1]}, sequence {name[2]}{words(name[0])}) of epoch {epoch} succeeded on "
+                f"{peer.hex()[:8]} and on {other.hex()[:8]}, which called different things"
             )
         if seen != success:
             winner, loser = (peer, other) if success else (other, peer)
             self.fail(
-                f"split verdict: (tag {name[0]}, sequence {name[1]}) of epoch {epoch} succeeded on "
+                f"split verdict: (tag {name[1]}, sequence {name[2]}{words(name[0])}) of epoch {epoch} succeeded on "
                 f"{winner.hex()[:8]} and was aborted on {loser.hex()[:8]}"
             )
 

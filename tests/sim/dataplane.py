@@ -6,18 +6,20 @@ what an operation is good for.
 
 The one idea: an operation is reduced to what the commit protocol sees of it. Its data phase ends when all needed
 members' frames are here; then a dissemination barrier runs; whoever completes it returns success. A deferred operation
-returns after its data phase, and the commit of its step is an operation that has only the barrier.
+returns after its data phase, and the commit of its step is an operation that has only the barrier. A send and its
+receive are one operation of two members: one frame goes there, and the barrier is one word in return.
 
 Where the view's shape leaves links out, frames of members that are not joined are passed on by those between them, each
-frame once, and the barrier is a word of each member to all.
+frame once, and the barrier is a word of each member to all. Sends are for views of all links here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pccl import scope
 from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
 from pccl.protocol.topology import Arrangement, Shape
@@ -32,6 +34,8 @@ PATIENCE = 10
 """A member that is heard, but not about this operation, renews the patience so many times."""
 
 Key = tuple[Any, ...]
+Name = tuple[int, int, int]
+"""Scope, tag, sequence."""
 PeerId = bytes
 
 
@@ -39,7 +43,8 @@ PeerId = bytes
 class Operation:
     """What the user started. `key` says which of the program's operations it is, and `kind` what is called for it, on
     which all members must agree; `done` is called once: (key, None, epoch, members) after success,
-    (key, status, epoch, ()) otherwise. A `commit` settles the `deferred` operations before it."""
+    (key, status, epoch, ()) otherwise. A `commit` settles the `deferred` operations before it. `scope` names the ranks
+    of a send and its receive; what is `bound` runs in that epoch only."""
 
     key: Key
     tag: int
@@ -47,6 +52,8 @@ class Operation:
     done: Callable[[Key, Status | None, int, tuple[PeerId, ...]], None]
     deferred: bool = False
     commit: bool = False
+    scope: int = 0
+    bound: int = 0
     fated: bool = False
     sequence: int = -1
     state: int = NOT_STARTED
@@ -61,11 +68,20 @@ class Operation:
         return self.deferred or self.commit
 
 
+class Group(NamedTuple):
+    """A group in one epoch. `full`: any two of it may exchange something."""
+
+    epoch: int
+    members: tuple[PeerId, ...]
+    rank: int
+    full: bool
+
+
 class Witness(Protocol):
     """Who judges what an engine does."""
 
     def fail(self, text: str) -> None: ...
-    def settled(self, peer: PeerId, epoch: int, name: tuple[int, int], success: bool, kind: int) -> None: ...
+    def settled(self, peer: PeerId, epoch: int, name: Name, success: bool, kind: int) -> None: ...
 
 
 class Engine:
@@ -89,12 +105,12 @@ class Engine:
         self.halted: Status | None = None
         self._node, self._transmit, self._event, self._witness = node, transmit, event, witness
         self._min_world = min_world
-        self._operations: dict[tuple[int, int], Operation] = {}
-        self._next: dict[int, int] = {}
-        self._below: dict[int, int] = {}
+        self._operations: dict[Name, Operation] = {}
+        self._next: dict[tuple[int, int], int] = {}
+        self._below: dict[tuple[int, int], int] = {}
         self._waiting: list[Operation] = []
         self._early: dict[int, list[tuple[PeerId, tuple[Any, ...]]]] = {}
-        self._unread: dict[tuple[int, int], list[tuple[PeerId, tuple[Any, ...]]]] = {}
+        self._unread: dict[Name, list[tuple[PeerId, tuple[Any, ...]]]] = {}
         self._heard_at: dict[PeerId, float] = {}
         self._doubts: dict[PeerId, bool] = {}
         self._unseen: dict[tuple[int, bool, int], bool] = {}
@@ -125,6 +141,10 @@ class Engine:
         self._unseen = {it: True for it in self._unseen if it[2] > epoch or (it[0] != tag and not (steps and it[1]))}
 
     @property
+    def present(self) -> Group:
+        return Group(self.epoch, self.members, self.members.index(self.peer), self._full)
+
+    @property
     def pending(self) -> int:
         return len(self._open()) + len(self._waiting) + self._step_open
 
@@ -134,9 +154,10 @@ class Engine:
     def _launch(self, operation: Operation) -> None:
         if self._refuse(operation):
             return
-        operation.sequence = self._next.get(operation.tag, 0)
-        self._next[operation.tag] = operation.sequence + 1
-        name = (operation.tag, operation.sequence)
+        tag = self._tag(operation)
+        operation.sequence = self._next.get(tag, 0)
+        self._next[tag] = operation.sequence + 1
+        name = (*tag, operation.sequence)
         self._operations[name] = operation
         operation.state = DATA_PHASE
         operation.progress_at = self._node.clock.now
@@ -144,12 +165,32 @@ class Engine:
         if operation.deferred:
             self._step_open = True
             self._deferred += 1
-        if not operation.commit:
+        if operation.scope:
+            if self._is_source(operation):
+                self._transmit(self._other(operation), ("data", self.epoch, name, operation.key, self.peer, 0))
+        elif not operation.commit:
             self._tell_members("data", self.epoch, name, operation.key, self.peer, operation.kind)
         for source, frame in self._unread.pop(name, []):
             self._frame(source, frame)
         self._step(operation)
         self._node.later(STALL_MS, self._look, self.epoch, operation)
+
+    def _tag(self, operation: Operation) -> tuple[int, int]:
+        """Under what it is numbered."""
+        return (operation.scope, operation.tag)
+
+    def _name(self, operation: Operation) -> Name:
+        return (*self._tag(operation), operation.sequence)
+
+    def _is_source(self, operation: Operation) -> bool:
+        two = scope.pair(operation.scope)
+        return two is not None and self.members[two[0]] == self.peer
+
+    def _other(self, operation: Operation) -> PeerId:
+        """The one that it is shared with."""
+        two = scope.pair(operation.scope)
+        assert two is not None
+        return self.members[two[1 if self._is_source(operation) else 0]]
 
     def _behind(self, operation: Operation) -> list[int]:
         """The epochs whose failures it stands behind, and which its user has not looked at."""
@@ -164,6 +205,8 @@ class Engine:
             if operation.stepwise:
                 self._step_open = self._step_broken = False
             self._end(operation, Status.TOO_FEW_PEERS)
+        elif operation.bound not in (0, self.epoch):
+            self._lose(operation, Status.PEER_LOST, self.epoch - 1)
         elif behind:
             self._lose(operation, Status.PEER_LOST, max(behind))
         elif operation.stepwise and self._step_broken:
@@ -239,8 +282,10 @@ class Engine:
 
     def _needs(self, operation: Operation) -> Sequence[PeerId]:
         """Of whom the data phase needs data: of all, or of one root."""
-        if operation.commit:
+        if operation.commit or self._is_source(operation):
             return ()
+        if operation.scope:
+            return (self._other(operation),)
         if operation.kind:
             return (self.members[operation.kind % len(self.members)],)
         return self.members
@@ -275,14 +320,19 @@ class Engine:
                 self._step(operation)
 
     def _barrier_done(self, operation: Operation) -> bool:
+        if operation.scope:
+            return not self._is_source(operation) or self._other(operation) in operation.bars
         if not self._full:
             return all(peer in operation.bars or peer == self.peer for peer in self.members)
         return 1 << operation.round >= len(self.members)
 
     def _bar(self, operation: Operation) -> None:
         size, rank = len(self.members), self.members.index(self.peer)
-        name = (operation.tag, operation.sequence)
-        if not self._full:
+        name = self._name(operation)
+        if operation.scope:
+            if not self._is_source(operation):
+                self._transmit(self._other(operation), ("bar", self.epoch, name, operation.key, self.peer, 0))
+        elif not self._full:
             self._tell_members("bar", self.epoch, name, operation.key, self.peer, operation.kind)
         elif 1 << operation.round < size:
             target = self.members[(rank + (1 << operation.round)) % size]
@@ -292,12 +342,12 @@ class Engine:
         operation.state = RETURNED
         self._step_settled(operation)
         if not operation.deferred:
-            name = (operation.tag, operation.sequence)
-            self._witness.settled(self.peer, self.epoch, name, True, operation.kind)
-        below = self._below.get(operation.tag, 0)
-        while (it := self._operations.get((operation.tag, below))) is not None and it.state == RETURNED:
+            self._witness.settled(self.peer, self.epoch, self._name(operation), True, operation.kind)
+        tag = self._tag(operation)
+        below = self._below.get(tag, 0)
+        while (it := self._operations.get((*tag, below))) is not None and it.state == RETURNED:
             below += 1
-        self._below[operation.tag] = below
+        self._below[tag] = below
         self._end(operation, None)
 
     def _step_settled(self, operation: Operation) -> None:
@@ -309,7 +359,8 @@ class Engine:
         if epoch != self.epoch or self.frozen or operation.state == RETURNED or self.halted is not None:
             return
         now = self._node.clock.now
-        waits = [peer for peer in self.members if peer not in operation.heard and peer != self.peer]
+        members = (self._other(operation),) if operation.scope else self.members
+        waits = [peer for peer in members if peer not in operation.heard and peer != self.peer]
         news = max([operation.progress_at, *(self._heard_at.get(peer, 0.0) for peer in waits)])
         if now - news >= TIMEOUT_MS or now - operation.progress_at >= PATIENCE * TIMEOUT_MS:
             text = f"tag {operation.tag} made no progress"
@@ -318,7 +369,8 @@ class Engine:
         waited = now - operation.progress_at
         if waited >= STALL_MS:
             ranks = [self.members.index(peer) for peer in waits]
-            self._event("stalled", epoch, OperationName(operation.tag, operation.sequence), int(waited), ranks)
+            name = OperationName(operation.tag, operation.sequence, operation.scope)
+            self._event("stalled", epoch, name, int(waited), ranks)
         self._node.later(STALL_MS * 4, self._look, epoch, operation)
 
     # ------------------------------------------------------------------------------------------ failure
@@ -366,24 +418,26 @@ class Engine:
 
     def report(self) -> list[ReportLine]:
         lines: list[ReportLine] = []
-        for tag, count in self._next.items():
-            below = self._below.get(tag, 0)
-            rest = [(seq, self._operations[tag, seq]) for seq in range(below, count)]
-            lines += [ReportLine(tag, below, seq, it.state, it.kind) for seq, it in rest]
+        for (whose, tag), count in self._next.items():
+            below = self._below.get((whose, tag), 0)
+            rest = [(seq, self._operations[whose, tag, seq]) for seq in range(below, count)]
+            lines += [ReportLine(tag, below, seq, it.state, it.kind, whose) for seq, it in rest]
             if not rest:
-                lines.append(ReportLine(tag, below, below, NOT_STARTED))
+                lines.append(ReportLine(tag, below, below, NOT_STARTED, scope=whose))
         return lines
 
     def has_started(self, epoch: int, name: OperationName) -> int:
         if epoch != self.epoch:
             return -1
-        return 1 if name.sequence < self._next.get(name.tag, 0) else 0
+        return 1 if name.sequence < self._next.get((name.scope, name.tag), 0) else 0
 
     # ------------------------------------------------------------------------------------------ the next epoch
 
     def install(self, view: View, commits: Sequence[OperationName]) -> None:
         """Settles the epoch before and begins the new one."""
-        self._settle({(name.tag, name.sequence): True for name in commits}, Status(view.cause or Status.PEER_LOST))
+        committed = {(name.scope, name.tag, name.sequence): True for name in commits}
+        left = [member.id for member in view.members]
+        self._settle(committed, Status(view.cause or Status.PEER_LOST), left)
         for table in (self._operations, self._next, self._below, self._unread, self._doubts, self._passed_on):
             table.clear()
         self.epoch, self.frozen = view.epoch, False
@@ -401,7 +455,7 @@ class Engine:
         for source, frame in early:
             self.receive(source, frame)
 
-    def _settle(self, committed: dict[tuple[int, int], bool], cause: Status) -> None:
+    def _settle(self, committed: dict[Name, bool], cause: Status, left: Sequence[PeerId]) -> None:
         told = False
         for name, operation in self._operations.items():
             if operation.state == RETURNED:
@@ -409,7 +463,9 @@ class Engine:
             success = name in committed
             if success and operation.state != DATA_DONE:
                 self._witness.fail(f"epoch {self.epoch} {name} commits, but here it is in state {operation.state}")
-            self._witness.settled(self.peer, self.epoch, name, success, operation.kind)
+            in_vain = self._is_source(operation) and self._other(operation) not in left
+            if success or not in_vain:  # else the one that may have got it is gone
+                self._witness.settled(self.peer, self.epoch, name, success, operation.kind)
             told = told or (operation.stepwise and not success)
             if success:
                 self._step_settled(operation)

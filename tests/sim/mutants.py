@@ -88,6 +88,20 @@ class ShortBarrier(Engine):
         return 2 << operation.round >= len(self.members)
 
 
+class HastySender(Engine):
+    """Returns from a send when it has left."""
+
+    def _barrier_done(self, operation: Any) -> bool:
+        return operation.scope != 0 or super()._barrier_done(operation)
+
+
+class ScopelessTags(Engine):
+    """Numbers what goes to and comes from anybody as if it were of the whole group."""
+
+    def _tag(self, operation: Any) -> tuple[int, int]:
+        return (0, operation.tag)
+
+
 class StaleEpoch(Engine):
     """Lets frames of older epochs in."""
 
@@ -152,7 +166,15 @@ class _AnyDoneEpochs(Epochs):
 
 def _done_anywhere(reports: Sequence[Sequence[ReportLine]]) -> tuple[OperationName, ...]:
     names = {name: True for lines in reports for name, state in ReportIndex(lines).open.items() if state >= DATA_DONE}
-    return tuple(OperationName(*name) for name in names)
+    return tuple(names)
+
+
+class _AskingAllEpochs(Epochs):
+    def _next_view(self, number: int, *arguments: Any) -> GroupView:
+        group = self._roster.groups.get(number)
+        view = super()._next_view(number, *arguments)
+        third = group is not None and len(group.members) > 2
+        return replace(view, commits=tuple(it for it in view.commits if it.scope == 0)) if third else view
 
 
 class _EarlyEpochs(Epochs):
@@ -186,6 +208,12 @@ class AnyDone(_WithEpochs):
     """Commits what any survivor has done."""
 
     epochs = _AnyDoneEpochs
+
+
+class AsksAll(_WithEpochs):
+    """Commits a send only if all survivors have it done, and so those too that know nothing of it."""
+
+    epochs = _AskingAllEpochs
 
 
 class _AdmittingEpochs(Epochs):
@@ -512,7 +540,16 @@ _RESTARTS = ("crash", "control_break", "data_break", "master_crash", "journal_cr
 MUTANTS: dict[str, Mutant] = {
     **{
         engine.__name__: Mutant(Kinds(engine=engine), _LOSSES)
-        for engine in (NoFreeze, NoBarrier, ShortBarrier, StaleEpoch, PublishesNothing, HastyReport)
+        for engine in (
+            NoFreeze,
+            NoBarrier,
+            ShortBarrier,
+            HastySender,
+            ScopelessTags,
+            StaleEpoch,
+            PublishesNothing,
+            HastyReport,
+        )
     },
     **{
         engine.__name__: Mutant(Kinds(engine=engine), ("data_break", "leave", "join_storm", "crash", "slow"))
@@ -520,7 +557,7 @@ MUTANTS: dict[str, Mutant] = {
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _LOSSES)
-        for master in (AnyDone, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
+        for master in (AnyDone, AsksAll, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _RESTARTS)

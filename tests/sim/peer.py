@@ -35,7 +35,7 @@ from pccl.protocol.types import (
     VoteKind,
 )
 from tests.sim.content import Content
-from tests.sim.dataplane import Key, Operation, PeerId
+from tests.sim.dataplane import Group, Key, Operation, PeerId
 from tests.sim.fetch import Fetching
 from tests.sim.master import LIMITS
 from tests.sim.network import Node, Wire
@@ -282,6 +282,9 @@ class SimPeer(Node):
 
     def pending(self) -> int:
         return self.engine.pending
+
+    def present(self) -> Group:
+        return self.engine.present
 
     def seen(self, tag: int, epoch: int) -> None:
         self.engine.seen(tag, epoch)

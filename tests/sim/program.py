@@ -4,6 +4,9 @@
     connect; loop: sync_shared_state, a few operations (each one, or the whole step, repeated until it succeeds),
     are_peers_pending, and update_topology where somebody is
 
+In some steps members send to each other around their ranks. What one has got tells the others nothing, so such a step
+ends with an operation of all in the same epoch, and is repeated as a whole by everyone otherwise.
+
 What for: it uses the guarantees as a user would (G4, G8), and its state depends on the outcome of every operation, so
 that any disagreement shows in the next synchronisation. Must not know: messages, epochs to come, other peers.
 
@@ -19,13 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pccl import messages
+from pccl import messages, scope
 from pccl.errors import Status
 from pccl.messages import StateAgreed, StateOffer
 from pccl.protocol.state_election import SharedStateSyncStrategy
 from pccl.protocol.types import VoteKind
 from tests.sim.content import FRESH, Content
-from tests.sim.dataplane import Key, Operation, PeerId
+from tests.sim.dataplane import Group, Key, Operation, PeerId
 
 TAGS = 2
 WINDOW = 3
@@ -40,6 +43,7 @@ class Host(Protocol):
     def vote(self, kind: VoteKind, call: int, body: bytes) -> None: ...
     def start(self, operation: Operation) -> None: ...
     def pending(self) -> int: ...
+    def present(self) -> Group: ...
     def seen(self, tag: int, epoch: int) -> None: ...
     def later(self, delay: float, action: Callable[..., None], *arguments: Any) -> None: ...
     def draw(self) -> float: ...
@@ -90,6 +94,8 @@ class Program:
         self._calls: deque[Call] = deque()
         self._count = self._next = self._unseen = 0
         self._deferred = False
+        self._exchanges = 0
+        self._group = Group(0, (), 0, False)
         self._looking = False
         self._repeat = self._realign = self._alone = False
 
@@ -167,6 +173,7 @@ class Program:
         digest = self.content.digest
         self._count = 1 + digest[0] % 4
         self._deferred = digest[9] % 3 == 0
+        self._exchanges = digest[10] % 4 if digest[11] % 3 == 0 else 0
         self._next = 0
         self._go_on()
 
@@ -181,15 +188,47 @@ class Program:
         elif len(self._outcomes) == self._total:
             self._end_step()
         if self.doing == "operations" and not self._repeat and not self._realign:
+            if self._next == 0 and not self._calls and self._exchanges:
+                self._meet()
             while self._next < self._total and len(self._calls) < WINDOW and not self._unseen:
+                if self._exchanges and self._next == self._count and not self._deferred and self._calls:
+                    break  # it would say that what is under way has succeeded
                 self._next += 1
                 self._call_operation(self._next - 1)
 
+    def _meet(self) -> None:
+        """The step begins, or begins again, with whoever is there now: a send and a receive each time."""
+        self._group = self.host.present()
+        alone = len(self._group.members) == 1 or not self._group.full
+        self._count = 0 if alone else 2 * self._exchanges
+
     @property
     def _total(self) -> int:
-        return self._count + self._deferred
+        return self._count + (self._deferred or self._exchanges > 0)
+
+    def _call_exchange(self, index: int) -> None:
+        """Sends to one a few ranks on, or receives from one as many ranks before, of the members that the step began
+        with."""
+        group, size = self._group, len(self._group.members)
+        distance = 1 + index // 2 % (size - 1)
+        source, target = group.rank, (group.rank + distance) % size
+        if index % 2:
+            source, target = (group.rank - distance) % size, group.rank
+        call = Call(index, self.content.digest[5 + index // 2] % TAGS)
+        self._calls.append(call)
+
+        def done(key: Key, status: Status | None, epoch: int, members: tuple[PeerId, ...]) -> None:
+            call.outcome = (status, epoch, members)
+            self._plan_look()
+
+        key = (*self._key(index // 2), group.members[source], group.members[target])
+        whose = scope.of_pair(source, target)
+        self.host.start(Operation(key, call.tag, 0, done, deferred=self._deferred, scope=whose, bound=group.epoch))
 
     def _call_operation(self, index: int) -> None:
+        if self._exchanges and index < self._count:
+            self._call_exchange(index)
+            return
         digest = self.content.digest
         commits = index == self._count
         call = Call(index, 0 if commits else digest[5 + index] % TAGS)
@@ -202,10 +241,19 @@ class Program:
 
         deferred = self._deferred and not commits
         kind = 0 if kind < 2 or commits else kind
-        if self.habits.mistake and not self._deferred and self.host.draw() < self.habits.mistake:
+        bound = self._group.epoch if self._exchanges else 0
+        if (
+            self.habits.mistake
+            and not self._deferred
+            and not self._exchanges
+            and self.host.draw() < self.habits.mistake
+        ):
             self.host.mistaken()
             kind += 1
-        self.host.start(Operation(self._key(index), call.tag, kind, done, deferred=deferred, commit=commits))
+        settles = commits and self._deferred
+        self.host.start(
+            Operation(self._key(index), call.tag, kind, done, deferred=deferred, commit=settles, bound=bound)
+        )
 
     def _key(self, index: int) -> Key:
         """The same on all members: a step begins anew after each synchronisation."""
@@ -226,7 +274,7 @@ class Program:
         if status is None:
             self._outcomes[call.index] = call.outcome
             commits = call.index == self._count
-            if commits or not self._deferred:
+            if commits or not (self._deferred or self._exchanges):
                 step = list(self._outcomes.values()) if commits else []
                 self.host.finished(self._key(call.index), epoch, members, step)
         else:
@@ -236,7 +284,7 @@ class Program:
             self._alone = status is Status.TOO_FEW_PEERS
             if status not in RETRIABLE:
                 self._realign = True
-            elif self._deferred:
+            elif self._deferred or self._exchanges:
                 self._repeat = True
             elif not self._realign:
                 self._call_operation(call.index)
@@ -247,6 +295,7 @@ class Program:
         """Something else than a loss: all programs meet again in the next synchronisation. What is left of a step of
         deferred operations must be settled first."""
         if self.host.pending():
+            self._group = self.host.present()
             self._call_operation(self._count)
             return
         self.doing = "think"
@@ -259,7 +308,8 @@ class Program:
 
     def _end_step(self) -> None:
         self.doing = "think"
-        self.content = self.content.grown(sorted(self._outcomes.items()))
+        outcomes = sorted(self._outcomes.items())
+        self.content = self.content.grown([outcomes[-1][1]] if self._exchanges else outcomes)
         self._outcomes.clear()
         self.steps += 1
         optimize = self.habits.optimize and self.content.digest[0] % 8 == 0

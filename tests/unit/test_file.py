@@ -21,8 +21,8 @@ PEERS = st.binary(min_size=16, max_size=16).map(bytes.hex)
 WAITS = st.lists(st.builds(Wait, NUMBERS, NUMBERS), max_size=3).map(tuple)
 OPERATIONS = st.builds(
     Operation,
-    **dict.fromkeys(("epoch", "tag", "sequence", "count", "payload_bytes", "world_size", "rank", "status"), NUMBERS),
-    **dict.fromkeys(("called_ns", "started_ns", "data_done_ns", "ended_ns", "tx_bytes", "rx_bytes"), NUMBERS),
+    **dict.fromkeys(("epoch", "tag", "sequence", "scope", "count", "payload_bytes", "world_size", "rank"), NUMBERS),
+    **dict.fromkeys(("status", "called_ns", "started_ns", "data_done_ns", "ended_ns", "tx_bytes", "rx_bytes"), NUMBERS),
     **dict.fromkeys(("collective", "dtype", "op", "algorithm", "text"), TEXTS),
     deferred=st.booleans(),
     absent=st.booleans(),
@@ -89,7 +89,7 @@ def test_other_json_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"pccl_trace": 2}, "version 2; this pccl reads version 1"),
+        ({"pccl_trace": 3}, "version 3; this pccl reads version 2"),
         ({"pccl_trace": True}, "not a trace of pccl"),
         ({"rank": -2}, "line 1: header.rank: not a number"),
         ({"rank": 1.0}, "line 1: header.rank: not int"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from pccl import scope
 from pccl.errors import Status
 from pccl.messages import View
 from pccl.protocol import journal
@@ -272,6 +273,22 @@ def test_a_staller_that_votes_too_is_not_stuck() -> None:
     bench.vote("c", PENDING)
     bench.run()
     assert isinstance(_end(bench, "b"), Resolve)
+
+
+def test_only_the_other_one_of_a_pair_is_asked_and_to_blame() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.peer("b").started = bench.peer("c").started = 0
+    bench.vote("c", UPDATE)
+    bench.stalled("a", scope=scope.of_pair(0, 1))
+    bench.run()
+    assert _end(bench, "c") is None
+    assert not [line for line in bench.lines if line.startswith("c < HasStarted")]
+    bench.vote("b", UPDATE)
+    bench.run()
+    assert _status(bench, "b") is Status.CALL_MISMATCH
+    text = "operation (tag 1, sequence 0, from rank 0 to rank 1) that needs it"
+    assert any(text in line for line in bench.lines)
 
 
 def test_many_stallers_of_one_operation_ask_a_voter_once() -> None:

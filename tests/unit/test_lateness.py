@@ -79,4 +79,4 @@ def test_memory_is_bounded() -> None:
     for sequence in range(MAX_OPERATIONS + 3):
         lateness.note(group, A, stalled(sequence, 300, 2), 1_000)
     stalls = lateness.stalls(group, 1_000)
-    assert [it.sequence for it in stalls] == list(range(3, MAX_OPERATIONS + 3))
+    assert [it.operation.sequence for it in stalls] == list(range(3, MAX_OPERATIONS + 3))

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pccl import scope
 from pccl.errors import Status
 from pccl.trace import merge
 from tests.traces import SECOND, WALL, event, operation, trace, waits
@@ -11,7 +14,7 @@ from tests.traces import SECOND, WALL, event, operation, trace, waits
 def test_operations_are_matched_by_name_and_set_on_one_clock() -> None:
     traces = [trace(rank, operation(rank, 0, 2, 3), operation(rank, 1, 4 + rank, 8)) for rank in range(3)]
     first, second = merge.rows(traces)
-    assert first.name == (0, 7, 3, 0)
+    assert first.name == (0, 7, 3, 0, 0)
     assert [it.operation.rank for it in second.entries] == [0, 1, 2]
     assert [it.started() - WALL for it in second.entries] == [rank * SECOND + 4 * SECOND + 1_000 for rank in range(3)]
     assert (second.began, second.failed, second.absent) == (WALL + 4 * SECOND, False, ())
@@ -77,3 +80,22 @@ def test_the_first_stop_of_an_epoch_is_named() -> None:
 def test_nothing_is_no_trouble() -> None:
     assert merge.rows([]) == merge.findings([]) == merge.timeline([]) == []
     assert merge.findings([trace(0)]) == []
+
+
+def test_a_send_and_its_receive_are_one_row_and_agree() -> None:
+    pair = {"scope": scope.of_pair(0, 2), "tag": 3}
+    there = operation(0, 0, 10, 11, collective="send", **pair)
+    back = operation(2, 0, 10, 11, collective="recv", **pair)
+    waiting = trace(1, operation(1, 0, 1, 2))
+    found = [row for row in merge.rows([trace(0, there), waiting, trace(2, back)]) if row.name[-1]]
+    assert [(row.name, row.absent) for row in found] == [((0, 7, 3, 0, scope.of_pair(0, 2)), ())]
+    assert there.call == "send(float32[10], to rank 2)"
+    assert back.call == "recv(float32[10], from rank 0)"
+    assert there.agreed == back.agreed
+    title = "group 0, epoch 7, tag 3 #0 from rank 0 to rank 2"
+    odd = replace(back, count=9)
+    assert f"{title}: rank 0 called {there.call}; rank 2 called {odd.call}" in merge.findings(
+        [trace(0, there), trace(2, odd)]
+    )
+    lonely = operation(0, 0, 10, 0, collective="send", absent=True, waits=waits(0, 2), waits_count=1, **pair)
+    assert f"{title}: never started by rank 2" in merge.findings([trace(0, lonely), waiting, trace(2)])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pccl.errors import Status
-from pccl.messages import PROTOCOL_VERSION, Refused, StatusAnswer, StatusRequest, encode
+from pccl.messages import PROTOCOL_VERSION, OperationName, Refused, StatusAnswer, StatusRequest, encode
 from pccl.protocol.status import ANSWERS, EVERY_MS
 from pccl.protocol.topology import Shape
 from pccl.protocol.types import MasterOutput, Send, VoteKind
@@ -85,9 +85,10 @@ def test_the_slow_one_is_named_and_counted() -> None:
     answer = ask(bench)
     assert [(it.late, it.late_ms) for it in answer.members] == [(0, 0), (0, 0), (1, 300)]
     assert [it.waits for it in answer.members] == ["tag 3 #8 for rank 2 to start it"] * 2 + [""]
-    assert [(it.tag, it.sequence, it.rank, it.waited_ms, it.ranks, it.absent) for it in answer.stalls] == [
-        (3, 8, 0, 300 + EVERY_MS, (2,), True),
-        (3, 8, 1, 300 + EVERY_MS, (2,), True),
+    name = OperationName(3, 8)
+    assert [(it.operation, it.rank, it.waited_ms, it.ranks, it.absent) for it in answer.stalls] == [
+        (name, 0, 300 + EVERY_MS, (2,), True),
+        (name, 1, 300 + EVERY_MS, (2,), True),
     ]
 
 

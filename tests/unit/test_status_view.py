@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pccl import scope
 from pccl.messages import (
     Census,
+    OperationName,
     StatusAnswer,
     StatusCall,
     StatusCount,
@@ -54,13 +56,15 @@ def test_a_healthy_run_shows_who_is_there_and_no_trouble() -> None:
 
 def test_stalls_name_those_that_have_not_come() -> None:
     stalls = (
-        StatusStall(0, 7, 3, 8, 0, 3_100, (1,), True),
-        StatusStall(0, 7, 4, 0, 0, 150, (1,), False),
-        StatusStall(0, 7, 4, 0, 1, 160, (), False),
+        StatusStall(0, 7, OperationName(3, 8), 0, 3_100, (1,), True),
+        StatusStall(0, 7, OperationName(4, 0), 0, 150, (1,), False),
+        StatusStall(0, 7, OperationName(4, 0), 1, 160, (), False),
+        StatusStall(0, 7, OperationName(4, 0, scope.of_pair(1, 0)), 0, 170, (1,), False),
     )
     assert troubles(answer(stalls=stalls)) == [
         "group 0: tag 3 #8 of epoch 7 waits since 3.1 s for rank 1 (peer 00000001) to start it",
         "group 0: tag 4 #0 of epoch 7 waits since 160 ms: rank 0 for rank 1; rank 1 for others",
+        "group 0: tag 4 #0 from rank 1 to rank 0 of epoch 7 waits since 170 ms: rank 0 for rank 1",
     ]
 
 
