@@ -58,6 +58,7 @@ from pccl.errors import (
 from pccl.handle import Handle
 from pccl.lanes import Job
 from pccl.master import MasterNode
+from pccl.point_to_point import Recv, Send
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
 from pccl.trace.dump import install_trace_signal
 
@@ -95,12 +96,14 @@ __all__ = [
     "ProtocolError",
     "QuantizationAlgorithm",
     "QuantizationOptions",
+    "Recv",
     "ReduceDescriptor",
     "ReduceInfo",
     "ReduceOp",
     "ReduceOpDescriptor",
     "ReduceOperandDescriptor",
     "RemoteError",
+    "Send",
     "SharedState",
     "SharedStateError",
     "SharedStateSyncInfo",

@@ -29,6 +29,7 @@ from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.lanes import Job, Lanes
 from pccl.messages import View
+from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
@@ -40,7 +41,7 @@ _SHARED_MEMORY = {"auto": 0, "off": 1}
 _STRIPES_MAX = 64
 
 
-class Communicator(Collectives):
+class Communicator(Collectives, PointToPoint):
     """One peer of a run.
 
     `address` is the master's HOST:PORT (a name, IPv4 or [IPv6]). Peers with the same `peer_group` do collectives with

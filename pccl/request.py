@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from pccl import _native, arrays, descriptors
-from pccl._native import Pointer, constants, extent
+from pccl._native import NULL, Pointer, constants, extent
 from pccl.arguments import milliseconds, named, truth, whole
 from pccl.arrays import NOTHING, Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
@@ -67,6 +67,12 @@ class Members(NamedTuple):
     def root(self, rank: int) -> int:
         """A rank of it. Raises InvalidArgument."""
         return whole("root", rank, 0, self.size - 1)
+
+    def other(self, name: str, rank: int) -> int:
+        """A rank of it that is not our own. Raises InvalidArgument."""
+        if whole(name, rank, 0, self.size - 1) == self.rank:
+            raise InvalidArgument(f"{name} is rank {self.rank}, which is this peer itself")
+        return int(rank)
 
 
 class Modes(NamedTuple):
@@ -258,6 +264,45 @@ def commit(timeout: float | None) -> Request:
     return build(Collective.COMMIT, 0, NOTHING, NOTHING, 0, 0, timeout)
 
 
+# ---------------------------------------------------------------- what goes from one to another
+
+
+def send(array: Any, to: int, tag: int, timeout: float | None, modes: Modes, group: Members) -> Request:
+    """For the epoch of `group`."""
+    source, flags, epoch = arrays.borrow(array, False, "array"), modes.out_of_place, group.epoch
+    peer, kind = group.other("to", to), Collective.SEND
+    return build(kind, flags, source, NOTHING, source.elements, tag, timeout, epoch, peer)
+
+
+def recv(
+    array: Any, source: int | None, tag: int, epoch: int, timeout: float | None, modes: Modes, group: Members
+) -> Request:
+    """For the epoch of `group`; without `source` for `epoch`, which may be 0 for any."""
+    target, flags, kind = arrays.borrow(array, True, "array"), modes.out_of_place, Collective.RECV
+    if source is None:
+        peer = constants.PCCL_ANY_SOURCE
+    else:
+        peer, epoch = group.other("source", source), group.epoch
+    return build(kind, flags, NOTHING, target, target.elements, tag, timeout, epoch, peer)
+
+
+def batch(items: Sequence[Any], epoch: int, timeout: float | None, modes: Modes, group: Members) -> list[Request]:
+    """One for each: what has `to` is a send, what has `source` a receive."""
+    if not isinstance(items, Iterable):
+        raise InvalidArgument(f"a list of Send and Recv is needed, not a {type(items).__name__}")
+    requests = []
+    for it in items:
+        if hasattr(it, "to") and hasattr(it, "tag"):
+            requests.append(send(it.array, it.to, it.tag, timeout, modes, group))
+        elif hasattr(it, "source") and hasattr(it, "tag"):
+            requests.append(recv(it.array, it.source, it.tag, epoch, timeout, modes, group))
+        else:
+            raise InvalidArgument(f"a batch holds Send and Recv, not a {type(it).__name__}")
+    if requests:
+        _check_apart(requests)
+    return requests
+
+
 def question(
     collective: int,
     send: Any,
@@ -343,8 +388,9 @@ def _check_apart(requests: Sequence[Request]) -> None:
     for index, one in enumerate(requests):
         target = extent(one.call.output, one.call.dtype, one.call.count)
         source = extent(one.call.input, one.call.dtype, one.call.count)
-        places.append((*target, index, True))
-        if source != target:
+        if one.call.output != NULL:
+            places.append((*target, index, True))
+        if one.call.input != NULL and source != target:
             places.append((*source, index, False))
     # From left to right; of those so far, written or only read, the two of different operations that reach farthest.
     farthest: dict[bool, list[tuple[int, int]]] = {True: [], False: []}

@@ -15,10 +15,12 @@ from pccl import (
     PeerLost,
     QuantizationAlgorithm,
     QuantizationOptions,
+    Recv,
     ReduceDescriptor,
     ReduceOp,
     ReduceOpDescriptor,
     ReduceOperandDescriptor,
+    Send,
     Unsupported,
     descriptors,
     request,
@@ -227,3 +229,39 @@ def test_arrays_of_one_call_that_overlap_are_refused(places: list[Place]) -> Non
 )
 def test_arrays_of_one_call_that_touch_are_taken(places: list[Place]) -> None:
     assert len(request.all_reduces(placed(*places), ReduceOp.SUM, 0, None, MODES)) == len(places)
+
+
+def test_what_goes_to_another_names_it_and_its_epoch() -> None:
+    x = np.arange(5, dtype=np.int32)
+    there = request.send(x, np.int64(2), 7, 2.0, MODES, GROUP).call  # type: ignore[arg-type]
+    assert (there.collective, there.dtype, there.root, there.count) == (Collective.SEND, DataType.INT32, 2, 5)
+    assert (there.tag, there.expected_epoch, there.timeout_ms, there.output) == (7, 9, 2000, NULL)
+    back = request.recv(x, 1, 0, 0, None, MODES, GROUP).call
+    assert (back.collective, back.dtype, back.root, back.count) == (Collective.RECV, DataType.INT32, 1, 5)
+    assert (back.expected_epoch, back.input, back.flags) == (9, NULL, 0)
+    any_source = request.recv(x, None, 0, 0, None, MODES, GROUP).call
+    assert (any_source.root, any_source.expected_epoch) == (constants.PCCL_ANY_SOURCE, 0)
+    assert request.recv(x, None, 0, 9, None, MODES, GROUP).call.expected_epoch == 9
+    deferred = request.Modes.of(deferred=True, preserve_input=False)
+    assert request.send(x, 1, 0, None, deferred, GROUP).call.flags == constants.PCCL_DEFERRED
+
+
+@pytest.mark.parametrize("rank", [0, 3, -1, 1.0, None])
+def test_a_send_needs_another_rank(rank: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"to (is rank 0, which is this peer|must be a whole number from 0 to 2)"):
+        request.send(np.ones(3), rank, 0, None, MODES, GROUP)
+
+
+def test_a_batch_is_checked_as_a_whole() -> None:
+    x, y = np.ones(8), np.ones(8)
+    there, back = request.batch([Send(x, 1), Recv(y, 2, 4)], 0, None, MODES, GROUP)
+    assert (there.call.collective, back.call.collective, back.call.tag) == (Collective.SEND, Collective.RECV, 4)
+    assert len(request.batch([Send(x, 1), Send(x[2:6], 2)], 0, None, MODES, GROUP)) == 2, "read by both"
+    assert request.batch([], 0, None, MODES, GROUP) == []
+    for items in ([Send(x, 1), Recv(x)], [Recv(x), Recv(x[4:])], [Recv(x[:4]), Send(x[3:], 1)]):
+        with pytest.raises(InvalidArgument, match="overlap"):
+            request.batch(items, 0, None, MODES, GROUP)
+    with pytest.raises(InvalidArgument, match="a batch holds Send and Recv, not a ndarray"):
+        request.batch([x], 0, None, MODES, GROUP)
+    with pytest.raises(InvalidArgument, match="a list of Send and Recv is needed, not a Send"):
+        request.batch(Send(x, 1), 0, None, MODES, GROUP)  # type: ignore[arg-type]
