@@ -5,6 +5,9 @@
 Each time the survivors must get the same verdict (G2), soon; calling again at once must give the right result of
 three (G3, G4), soon; then a newcomer takes the place of the dead. Half of the repeats reduce in place. The exit
 status is 0 only if there was no split verdict, wrong number or hang, and the limits were kept.
+
+A repeat that broke a limit while the machine itself stood still (`pulse`) says nothing of how soon: it is shown apart,
+and another one is made in its place, a twentieth of all at most.
 """
 
 from __future__ import annotations
@@ -17,8 +20,17 @@ import time
 from dataclasses import dataclass, field
 
 from crew import Crew, Failed
+from pulse import Pulse
 
 WARM_UP = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Milliseconds from the kill, of what a `Tally` holds."""
+
+    verdict_ms: float
+    retry_ms: float
 
 
 @dataclass
@@ -30,6 +42,24 @@ class Tally:
     aborted: int = 0
     committed: int = 0
     between: int = 0
+
+    @property
+    def repeats(self) -> int:
+        """How many are in here."""
+        return self.aborted + self.committed + self.between
+
+    def late(self, limits: Limits) -> tuple[int, int]:
+        """How many verdicts and how many results broke their limit."""
+        verdicts = sum(value > limits.verdict_ms for value in self.verdict_ms)
+        return verdicts, sum(value > limits.retry_ms for value in self.retry_ms)
+
+    def join(self, other: Tally) -> None:
+        """Takes in what `other` holds."""
+        self.verdict_ms += other.verdict_ms
+        self.retry_ms += other.retry_ms
+        self.aborted += other.aborted
+        self.committed += other.committed
+        self.between += other.between
 
     def add(self, outcomes: list[list[list[int]]], killed_ns: int, before: int) -> None:
         """`outcomes` of all survivors. Raises Failed on a split verdict."""
@@ -76,8 +106,12 @@ def operation_s(crew: Crew) -> float:
     return statistics.median(times) / 1e9
 
 
-def kill_once(crew: Crew, step: int, in_place: bool, chance: random.Random, span_s: float, tally: Tally) -> None:
-    """One repeat: starts the operation, kills somebody, judges, and brings the crew back to strength."""
+def kill_once(
+    crew: Crew, step: int, in_place: bool, chance: random.Random, span_s: float, pulse: Pulse
+) -> tuple[Tally, float]:
+    """One repeat: starts the operation, kills somebody, judges, and brings the crew back to strength. What it took, and
+    for how many milliseconds the machine stood still meanwhile."""
+    tally = Tally()
     before, victim = len(crew.peers), chance.choice(crew.serials)
     crew.tell(crew.serials, do="reduce", step=step, serials=crew.serials, until=before - 1, in_place=in_place)
     crew.answers("started", crew.serials)
@@ -87,6 +121,7 @@ def kill_once(crew: Crew, step: int, in_place: bool, chance: random.Random, span
     killed_ns = crew.kill(victim)
     outcomes = crew.answers("outcomes", crew.serials)
     tally.add(list(outcomes.values()), killed_ns, before)
+    pause_ms = pulse.pause_ms(killed_ns, max(calls[-1][2] for calls in outcomes.values()))
     crew.tell(crew.serials, do="check", step=step, serials=crew.serials)
     if not all(crew.answers("right", crew.serials).values()):
         raise Failed(f"repeat {step}: the survivors' result or input is wrong")
@@ -94,19 +129,39 @@ def kill_once(crew: Crew, step: int, in_place: bool, chance: random.Random, span
     crew.tell(newcomers, do="gather", peers=before)
     crew.tell([serial for serial in crew.serials if serial not in newcomers], do="admit", peers=before)
     crew.answers("gathered", crew.serials)
+    return tally, pause_ms
 
 
-def judge(tallies: dict[str, Tally], verdict_limit_ms: float, retry_limit_ms: float) -> list[str]:
+def kill_again_and_again(
+    crew: Crew, repeats: int, chance: random.Random, limits: Limits, tallies: dict[str, Tally]
+) -> list[str]:
+    """All repeats. What broke a limit."""
+    span_s = operation_s(crew)
+    print(f"an undisturbed all_reduce takes {span_s * 1e3:.0f} ms", flush=True)
+    step = excused = 0
+    with Pulse() as pulse:
+        while sum(tally.repeats for tally in tallies.values()) < repeats:
+            in_place = step % 2 == 1
+            once, pause_ms = kill_once(crew, step, in_place, chance, span_s, pulse)
+            if pause_ms and any(once.late(limits)) and excused < repeats // 20:
+                excused += 1
+                took = " and ".join(f"{value:.0f}" for value in once.verdict_ms + once.retry_ms)
+                print(f"repeat {step} took {took} ms; the machine stood still for {pause_ms:.0f} ms", flush=True)
+            else:
+                tallies["in place" if in_place else "out of place"].join(once)
+            step += 1
+    return judge(tallies, limits)
+
+
+def judge(tallies: dict[str, Tally], limits: Limits) -> list[str]:
     """What broke a limit."""
     broken = []
     for name, tally in tallies.items():
-        for what, values, limit in (
-            ("verdict", tally.verdict_ms, verdict_limit_ms),
-            ("result of the retry", tally.retry_ms, retry_limit_ms),
-        ):
-            over = sum(value > limit for value in values)
-            if over:
-                broken.append(f"{name}: {over} of {len(values)} times the {what} took more than {limit:.0f} ms")
+        verdicts, results = tally.late(limits)
+        if verdicts:
+            broken.append(f"{name}: {verdicts} times the verdict took more than {limits.verdict_ms:.0f} ms")
+        if results:
+            broken.append(f"{name}: {results} times the result of the retry took more than {limits.retry_ms:.0f} ms")
     return broken
 
 
@@ -120,6 +175,7 @@ def main() -> int:
     parser.add_argument("--verdict-limit-ms", type=float, default=100.0)
     parser.add_argument("--retry-limit-ms", type=float, default=300.0)
     options = parser.parse_args()
+    limits = Limits(options.verdict_limit_ms, options.retry_limit_ms)
     chance = random.Random(options.seed)
     tallies = {"in place": Tally(), "out of place": Tally()}
     print(f"seed {options.seed}: {options.repeats} repeats, {options.peers} peers, {options.mebibytes} MiB", flush=True)
@@ -127,11 +183,7 @@ def main() -> int:
         with Crew(options.mebibytes << 20) as crew:
             crew.tell(crew.recruit(options.peers), do="gather", peers=options.peers)
             crew.answers("gathered", crew.serials)
-            span_s = operation_s(crew)
-            print(f"an undisturbed all_reduce takes {span_s * 1e3:.0f} ms", flush=True)
-            for step in range(options.repeats):
-                name = "in place" if step % 2 else "out of place"
-                kill_once(crew, step, step % 2 == 1, chance, span_s, tallies[name])
+            broken = kill_again_and_again(crew, options.repeats, chance, limits, tallies)
     except Failed as failure:
         print(f"FAILED: {failure}")
         return 1
@@ -141,7 +193,6 @@ def main() -> int:
     for name, tally in tallies.items():
         counts = f"{tally.aborted} aborted, {tally.committed} committed, {tally.between} between two operations"
         print(f"{name:>12}  {counts}")
-    broken = judge(tallies, options.verdict_limit_ms, options.retry_limit_ms)
     for line in broken:
         print(f"FAILED: {line}")
     if not broken:
