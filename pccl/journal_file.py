@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import weakref
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
@@ -25,6 +27,12 @@ REWRITE_BYTES = 4 * 1024 * 1024
 _FIRST_RECORD_BYTES = 64
 """More than the first record takes: a longer file without a whole one was never a journal, and is not touched."""
 
+_held: weakref.WeakSet[FileIO] = weakref.WeakSet()
+"""All journals of this process, also those that are about to take another's place: a forked child inherits them with
+their locks, and whoever comes after us could not have them as long as it lives."""
+_guard = threading.Lock()
+"""Held while that set does not say what is open, and during a fork."""
+
 
 class JournalFile:
     """An open, locked journal. `past` is what it said when it was opened."""
@@ -39,7 +47,7 @@ class JournalFile:
             if valid_bytes == 0 and len(data) > _FIRST_RECORD_BYTES:
                 raise InvalidArgument(f"{path} is no journal")
         except BaseException:
-            self._file.close()
+            _give_back(self._file)
             raise
         self._file.truncate(valid_bytes)
         self._file.seek(valid_bytes)
@@ -69,7 +77,7 @@ class JournalFile:
         aside = self._path.with_name(self._path.name + ".new")
         data = b"".join(journal.encode(record) for record in records)
         try:
-            replacement = FileIO(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+")
+            replacement = _take(aside, os.O_TRUNC)
         except OSError:
             return False
         try:
@@ -78,24 +86,43 @@ class JournalFile:
                 raise InvalidArgument(f"journal {aside} is in use by another process")
             if not _can_write(replacement, data):
                 aside.unlink()
-                replacement.close()
+                _give_back(replacement)
                 return False
             os.replace(aside, self._path)
         except BaseException:
-            replacement.close()
+            _give_back(replacement)
             raise
-        self._file.close()
+        _give_back(self._file)
         self._file = replacement
         _sync_folder(self._path)
         return True
 
-    def forked(self) -> None:
-        """To be called in a forked child: the file and its lock are the parent's alone."""
-        system.blind(self._file.fileno())
-
     def close(self) -> None:
         """Gives the file and its lock back."""
-        self._file.close()
+        _give_back(self._file)
+
+
+def _take(path: Path, flags: int = 0) -> FileIO:
+    with _guard:
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600), "r+")
+        _held.add(file)
+        return file
+
+
+def _give_back(file: FileIO) -> None:
+    with _guard:
+        _held.discard(file)
+        file.close()
+
+
+def _forked() -> None:
+    """In a forked child: the files and their locks are the parent's alone."""
+    for file in list(_held):
+        system.blind(file.fileno())
+    _guard.release()
+
+
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_forked)
 
 
 def _write(file: FileIO, data: bytes) -> None:
@@ -117,16 +144,16 @@ def _can_write(file: FileIO, data: bytes) -> bool:
 def _open_locked(path: Path) -> FileIO:
     """The file under `path`, locked. Repeated when a rewrite by its last owner replaced it meanwhile."""
     while True:
-        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
+        file = _take(path)
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
+            _give_back(file)
             raise InvalidArgument(f"journal {path} is not a regular file")
         if not system.lock_file(file):
-            file.close()
+            _give_back(file)
             raise InvalidArgument(f"journal {path} is in use by another master")
         if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             return file
-        file.close()
+        _give_back(file)
 
 
 def _sync_folder(path: Path) -> None:

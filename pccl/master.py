@@ -130,8 +130,6 @@ class MasterNode:
         """To be called in a forked child: gives up port and journal, which are the parent's."""
         if not self._closed:
             system.close_sockets_at(self._link.address.port)
-            if self._journal is not None:
-                self._journal.forked()
 
     def explain(self) -> str:
         """What the master waits for, and for whom; empty if for nothing."""

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,33 @@ def test_a_record_that_finds_no_room_is_not_written_later(tmp_path: Path, left: 
     journal.close()
     assert path.stat().st_size == size + left
     assert remembered(path) == {1: b"one"}
+
+
+def test_a_child_that_is_forked_amid_a_rewrite_does_not_keep_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    (wait, end), (ready, begun) = os.pipe(), os.pipe()
+    children: list[int] = []
+
+    def fork_then_write(file: FileIO, data: bytes) -> bool:
+        children.append(os.fork())
+        if children[0] == 0:
+            os.close(end)
+            os.write(begun, b"x")
+            os.read(wait, 1)
+            os._exit(0)
+        return file.write(data) == len(data)
+
+    monkeypatch.setattr(journal_file, "_can_write", fork_then_write)
+    journal = JournalFile(path)
+    assert journal.rewrite([SETTINGS, _memory(1, b"one")])
+    journal.close()
+    assert os.read(ready, 1) == b"x"
+    assert remembered(path) == {1: b"one"}, "while the child lives"
+    for descriptor in (wait, end, ready, begun):
+        os.close(descriptor)
+    assert os.waitpid(children[0], 0)[1] == 0
 
 
 def test_a_rewrite_that_finds_no_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
