@@ -38,7 +38,8 @@ logger = logging.getLogger("pccl.master")
 
 HEARTBEAT_TIMEOUT_MIN_MS = 200
 
-_STOP_S = 2.0
+_STOP_S = 30.0
+"""A disk that is slow to sync holds the thread so long."""
 _COMPLAINT_MS = 10_000
 """Between two lines in the log about connections that were turned away."""
 
@@ -110,13 +111,15 @@ class MasterNode:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def destroy(self) -> None:
-        """Ends it and frees its port and its journal. Idempotent; blocks for a moment."""
+        """Ends it and frees its port and its journal. Idempotent; blocks until what is being written to the journal is on
+        disk, at most half a minute."""
         if self._owner != os.getpid():
             return
         self._closed = True
         self.interrupt()
         if self._thread is not None and not self._thread.prevent():
-            self._thread.wait(_STOP_S)
+            if not self._thread.wait(_STOP_S):
+                logger.error("the master at %s has not ended yet: its port and its journal are not free", self.address)
             return
         self._link.close()
         self._close_journal()
