@@ -111,8 +111,8 @@ class MasterNode:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def destroy(self) -> None:
-        """Ends it and frees its port and its journal. Idempotent; blocks until what is being written to the journal is on
-        disk, at most half a minute."""
+        """Ends it and frees its port and its journal. Idempotent; blocks until what is being written is on disk, at most
+        half a minute."""
         if self._owner != os.getpid():
             return
         self._closed = True
