@@ -111,7 +111,7 @@ class MasterNode:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
     def destroy(self) -> None:
-        """Ends it and frees its port and its journal. Idempotent; blocks until what is being written is on disk, at most
+        """Ends it and frees its port and its journal. Idempotent; blocks until what it is writing is on disk, at most
         half a minute."""
         if self._owner != os.getpid():
             return
