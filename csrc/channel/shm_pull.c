@@ -65,10 +65,16 @@ void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+static bool taken_back(const struct shm_pull *pull, uint64_t number) {
+    return atomic_load(mark_of(pull->theirs, number)) == number;
+}
+
 int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes) {
     if (pull->process == 0) return EPROTO;
+    /* After a death much of what was shown is taken back already: who copied it all would be late to hear why. */
+    if (taken_back(pull, number)) return ECANCELED;
     int error = read_proved(pull, to, from, bytes);
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(mark_of(pull->theirs, number)) == number) return ECANCELED;
+    if (taken_back(pull, number)) return ECANCELED;
     return atomic_load(&pull->theirs->closed) ? ECONNRESET : error;
 }

@@ -141,9 +141,10 @@ static bool pull_payload(struct tcp_stripe *stripe) {
     } else if (error) {
         pccl__tcp_stripe_lost(stripe, error, "cannot read the other side's memory");
         return false;
+    } else {
+        stripe->pulled += header->payload_bytes;
     }
     stripe->payload_got = header->payload_bytes;
-    stripe->pulled += header->payload_bytes;
     return finish_payload(stripe);
 }
 
