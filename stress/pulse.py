@@ -2,8 +2,7 @@
 """When the machine itself stood still: watchers at real-time priority, one per core, that wake every millisecond.
 
 Must not know: what is measured meanwhile. The one idea: no load keeps such a watcher from its core, so when it wakes
-late, nothing ran there: a hypervisor had taken the core, or the memory behind it. What took so long at that moment says
-nothing of the program. (The method of jHiccup.)
+late, nothing ran there: a hypervisor had taken the core, or the memory behind it. (The method of jHiccup.)
 """
 
 from __future__ import annotations
