@@ -46,7 +46,8 @@ void pccl__match_add(struct pccl__core *core, struct pccl_operation *op) {
 
 void pccl__match_arrived(struct pccl__core *core, uint32_t rank, const struct pccl__key *key) {
     if (key->epoch != core->group.epoch || core->frozen || key->scope != pccl_scope(rank, core->group.rank)) return;
-    if (!core->group.used[rank]) return; /* who sends all the same has been told that it cannot */
+    if (rank == core->group.size || !core->group.used[rank])
+        return; /* who sends all the same has been told that it cannot */
     pccl_status status = pccl__tags_announce(&core->tags, pccl__key_name(key));
     if (status != PCCL_OK)
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory, or too many tags, to note what others send");

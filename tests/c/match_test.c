@@ -165,6 +165,27 @@ static void test_early(bool called_before) {
     cores_free(&c);
 }
 
+/* Who was a member, and names itself as the rank behind the last one of an epoch that it is not in. */
+static void test_early_of_a_stranger(void) {
+    struct cores c;
+    cores_make(&c, 2, NULL);
+    c.epoch++;
+    struct pccl__key key = {.epoch = c.epoch, .tag = TAG, .scope = pccl_scope(2, 0)};
+    struct pccl__stamp stamp = {{0}};
+    struct pccl__notice *notice = pccl__notice_new(PCCL__NOTICE_ARRIVED, &key, &stamp, NULL, 0);
+    pccl_peer_id stranger = {{99}};
+    EXPECT(notice && pccl__match_keeps(c.core[0], &stranger, notice), "kept");
+    install_at(&c, 0);
+    c.core[0]->group.doubts_told[0] = 1; /* what stands behind `used` */
+    pccl__match_arrived(c.core[0], 2, &key);
+    EXPECT(list_empty(&c.core[0]->early_sends) && !pccl__tags_arrived(&c.core[0]->tags, TAG), "nobody sends");
+    pccl_operation *any = start(&c, RECV_OF_ANY, 0);
+    cores_run(&c, SETTLE_US);
+    EXPECT(!any->ended && any->state == PCCL__UNMATCHED, "%s", any->text);
+    pccl__core_handle_free(any);
+    cores_free(&c);
+}
+
 /* What came early for an epoch that is skipped is forgotten; so is what waits when the core goes. */
 static void test_early_in_vain(void) {
     struct cores c;
@@ -225,6 +246,7 @@ int main(void) {
     test_early(false);
     test_early(true);
     test_early_in_vain();
+    test_early_of_a_stranger();
     test_timeout();
     FINISH();
 }
