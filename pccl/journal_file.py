@@ -30,8 +30,9 @@ _FIRST_RECORD_BYTES = 64
 _held: weakref.WeakSet[FileIO] = weakref.WeakSet()
 """All journals of this process, also those that are about to take another's place: a forked child inherits them with
 their locks, and whoever comes after us could not have them as long as it lives."""
-_guard = threading.Lock()
-"""Held while that set does not say what is open, and during a fork."""
+_guard = threading.RLock()
+"""Held while that set does not say what is open, and during a fork. The garbage collector may close a master's journal
+in the middle of that."""
 
 
 class JournalFile:

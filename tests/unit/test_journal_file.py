@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,22 @@ def test_a_child_that_is_forked_amid_a_rewrite_does_not_keep_the_lock(
     for descriptor in (wait, end, ready, begun):
         os.close(descriptor)
     assert os.waitpid(children[0], 0)[1] == 0
+
+
+def test_a_journal_may_be_closed_while_another_one_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the garbage collector does it: at any step, on the same thread."""
+    one = JournalFile(tmp_path / "one")
+    open_file = os.open
+
+    def collect_then_open(*arguments: Any) -> int:
+        one.close()
+        return open_file(*arguments)
+
+    monkeypatch.setattr(journal_file.os, "open", collect_then_open)
+    JournalFile(tmp_path / "two").close()
+    monkeypatch.undo()
+    JournalFile(tmp_path / "one").close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
 
 
 def test_a_rewrite_that_finds_no_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
