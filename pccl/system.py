@@ -61,11 +61,15 @@ def _ipv6_addresses() -> list[tuple[str, str]]:
     return [(name, str(address)) for name, address in found if not address.is_link_local]
 
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Made once: each Path interns its parts, for which CPython sooner or later doubles a table of half a MiB."""
+
+
 def host_id() -> int:
     """A number (1 to 2^64 - 1) that is equal for processes of one boot of one host and network namespace."""
     try:
         namespace = os.stat("/proc/self/ns/net")
-        identity = f"{Path('/proc/sys/kernel/random/boot_id').read_text()} {namespace.st_dev} {namespace.st_ino}"
+        identity = f"{_BOOT_ID.read_text()} {namespace.st_dev} {namespace.st_ino}"
     except OSError:
         identity = f"{uuid.getnode()}"
     digest = hashlib.blake2b(identity.encode(), digest_size=8).digest()
