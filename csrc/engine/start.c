@@ -174,8 +174,10 @@ static bool lost_behind_unseen(struct pccl__core *core, struct pccl_operation *o
 static bool refused_peer(const struct pccl__core *core, struct pccl_operation *op) {
     uint32_t peer = op->call.root, size = core->group.size;
     const char *name = pccl_collective_name(op->call.collective);
-    if (peer == PCCL_ANY_SOURCE) return false;
-    if (peer >= size)
+    if (peer == PCCL_ANY_SOURCE && size > 1) return false;
+    if (peer == PCCL_ANY_SOURCE)
+        pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "%s: the group has no other member that could send", name);
+    else if (peer >= size)
         pccl__operation_end(op, PCCL_INVALID, "%s: rank %u is outside a group of %u", name, peer, size);
     else if (peer == core->group.rank)
         pccl__operation_end(op, PCCL_INVALID, "%s: rank %u is this peer itself", name, peer);

@@ -177,6 +177,17 @@ static void test_refusals(void) {
     cores_free(&c);
 }
 
+/* Who is alone does not wait for a message that nobody can send before the next epoch, which would end the wait. */
+static void test_alone(void) {
+    static const struct pccl__core_options options = {
+        .min_world_size = 1, .operation_timeout_ms = 5000, .stall_ms = 100};
+    struct cores c;
+    cores_make(&c, 1, &options);
+    expect_end(cores_start(&c, 0, recv_from(PCCL_ANY_SOURCE, 1)), PCCL_TOO_FEW_PEERS, "no other member");
+    expect_end(cores_start(&c, 0, recv_from(0, 1)), PCCL_INVALID, "recv: rank 0 is this peer itself");
+    cores_free(&c);
+}
+
 /* Where links are down, neighbours in the shape still reach each other; others are told, alike. */
 static void test_shapes(void) {
     static const uint32_t ring[] = {0, 1, 2, 3}, parents[] = {0, 0, 1, 2};
@@ -372,6 +383,7 @@ int main(void) {
     test_streams();
     test_mismatches();
     test_refusals();
+    test_alone();
     test_shapes();
     test_stalls();
     test_deaths();
