@@ -189,12 +189,12 @@ struct pccl__transport_ops {
 struct pccl__transport {
     const struct pccl__transport_ops *ops;
     uint64_t deadline_ns;
-    bool ready;        /* transport progress has something to do */
-    bool hurry;        /* the owner's: not all that is under way is equally urgent, so queue no more than is needed */
-    uint32_t looks;    /* links on which `look` may find something */
-    uint32_t sockets;  /* connections that `guess` marks */
-    uint64_t arrivals; /* reads so far that brought something */
-    const char *unshared; /* why peers of this host are reached through the kernel though they need not; NULL */
+    bool ready;       /* transport progress has something to do */
+    bool hurry;       /* the owner's: not all that is under way is equally urgent, so queue no more than is needed */
+    uint32_t looks;   /* links on which `look` may find something */
+    uint32_t sockets; /* connections that `guess` marks */
+    uint64_t arrived_bytes; /* so far, over all links */
+    const char *unshared;   /* why peers of this host are reached through the kernel though they need not; NULL */
     int unshared_errno;
     uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */
 };

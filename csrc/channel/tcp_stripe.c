@@ -143,6 +143,7 @@ static bool pull_payload(struct tcp_stripe *stripe) {
         return false;
     } else {
         stripe->pulled += header->payload_bytes;
+        stripe->channel->transport->base.arrived_bytes += header->payload_bytes;
     }
     stripe->payload_got = header->payload_bytes;
     return finish_payload(stripe);
@@ -227,7 +228,7 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
             return;
         }
         taken += (size_t)got;
-        stripe->channel->transport->base.arrivals++;
+        stripe->channel->transport->base.arrived_bytes += (uint64_t)got;
         stripe->readable = (size_t)got == direct + room || stripe->medium.hung_up;
         stripe->channel->base.heard_ns = stripe->channel->now_ns;
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);

@@ -13,7 +13,8 @@
 #include "engine/match.h"
 
 enum {
-    PASSES_MAX = 16, /* of one progress; then the caller may look at the clock */
+    PASSES_MAX = 16,              /* of one progress, ... */
+    PROGRESS_BYTES = 1024 * 1024, /* ... as long as no more came; then the caller may look at the clock, and who died */
     REFUSED_EVERY_MS = 10000
 };
 
@@ -137,7 +138,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
-    if (status != PCCL_OK) pccl__exec_restore(op);
+    if (status != PCCL_OK) pccl__exec_restore(op, SIZE_MAX);
     if (op->call.flags & PCCL_NOTIFY) pccl__events_end(&core->events, op->call.token, op->prompt, core->now_ns);
     bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
@@ -467,13 +468,21 @@ static bool hurries(const struct pccl__core *core) {
     return core->awaited && core->awaited->state == PCCL__ENDED;
 }
 
+/* Does the caller have more urgent things to do than to call us again? */
+static bool pauses(const struct pccl__core *core, uint64_t before) {
+    if (core->transport->arrived_bytes - before >= PROGRESS_BYTES) return true;
+    return pccl__events_due(&core->events, core->now_ns) || hurries(core);
+}
+
 static void progress(struct pccl__core *core, uint64_t now_ns, int passes) {
+    uint64_t before = core->transport->arrived_bytes;
     core->now_ns = now_ns;
     core->transport->hurry = pccl__urgency_hurry(&core->urgency, now_ns);
     while (passes-- > 0 && run_once(core)) {
         check_links(core);
-        if (hurries(core)) break;
+        if (pauses(core, before)) break;
     }
+    if (core->restoring) core->restoring = pccl__core_restore(core);
     pccl__core_check_stalls(core);
     tell_refused(core);
     tell_unshared(core);
@@ -484,7 +493,8 @@ void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) { progress(co
 void pccl__core_step(struct pccl__core *core, uint64_t now_ns) { progress(core, now_ns, 1); }
 
 uint64_t pccl__core_deadline(const struct pccl__core *core) {
-    uint64_t deadline = core->transport->ready ? core->now_ns : core->transport->deadline_ns;
+    bool ready = core->transport->ready || core->restoring;
+    uint64_t deadline = ready ? core->now_ns : core->transport->deadline_ns;
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
         const struct pccl__channel *channel = core->group.channels[rank];
         if (channel) deadline = min_u64(deadline, channel->ready ? core->now_ns : channel->deadline_ns);

@@ -89,6 +89,7 @@ struct pccl__core {
     const struct pccl_operation *awaited; /* progress ends early when this has ended; NULL: nothing is awaited */
     const atomic_uint *callers; /* ... and as soon as it says that others wait for us; NULL: nobody ever does */
     bool frozen;
+    bool restoring;     /* what operations that cannot succeed any more have overwritten */
     pccl_status halted; /* PCCL_OK: not */
     char halt_text[PCCL_MESSAGE_BYTES];
     char cause_text[PCCL_MESSAGE_BYTES]; /* of the last view change, for broken steps */
@@ -127,6 +128,8 @@ void pccl__core_drop_schedules(struct pccl__core *core);
 pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, uint64_t now_ns, pccl_error *error);
 /* Stops the current epoch; `suspect` may be NULL. No effect without an epoch or when frozen. */
 void pccl__core_freeze(struct pccl__core *core, pccl_status reason, const pccl_peer_id *suspect, const char *text);
+/* Brings back some of what was overwritten. True: there is more. */
+bool pccl__core_restore(struct pccl__core *core);
 /* Another member stopped its epoch: so do we, and tell the others what it told. */
 void pccl__core_abort_notice(struct pccl__core *core, const struct pccl__notice *notice);
 void pccl__core_halt(struct pccl__core *core, pccl_status status, const char *text);

@@ -107,12 +107,12 @@ static bool glance(struct pccl_engine *engine, uint64_t now_ns) {
     bool known = transport->looks + transport->sockets > 0 && transport->sockets <= GUESSES_MOST;
     if (!known || now_ns - engine->polled_ns >= POLL_EVERY_NS) return turn(engine, 0, false);
     pccl__door_give_way(&engine->door);
-    uint64_t arrivals = transport->arrivals;
+    uint64_t before = transport->arrived_bytes;
     bool news = look(engine, false);
     if (!news && transport->sockets == 0 && pccl__core_deadline(engine->core) > now_ns) return false;
     if (transport->sockets > 0) transport->ops->guess(transport);
     progress(engine, now_ns);
-    return news || transport->arrivals != arrivals;
+    return news || transport->arrived_bytes != before;
 }
 
 static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {

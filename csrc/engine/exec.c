@@ -469,16 +469,18 @@ void pccl__exec_publish(struct pccl_operation *op) {
     if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
 }
 
-void pccl__exec_restore(struct pccl_operation *op) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return;
-    for (uint32_t chunk = 0; chunk < op->schedule->plan.chunks; chunk++) {
-        for (uint32_t segment = 0; segment < op->segments; segment++) {
-            if (!op->saved[chunk * op->segments + segment]) continue;
-            struct piece piece = piece_of(op, chunk, segment);
-            uint8_t *at = result_at(op, piece);
-            memcpy(at, op->shadow + (at - op->result), piece.place.elements * op->element_bytes);
-        }
+size_t pccl__exec_restore(struct pccl_operation *op, size_t most) {
+    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return 0;
+    size_t brought = 0;
+    for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
+        if (!op->saved[op->restored]) continue;
+        struct piece piece = piece_of(op, op->restored / op->segments, op->restored % op->segments);
+        uint8_t *at = result_at(op, piece);
+        size_t bytes = piece.place.elements * op->element_bytes;
+        memcpy(at, op->shadow + (at - op->result), bytes);
+        brought += bytes;
     }
+    return brought;
 }
 
 static void cancel_one(struct pccl__channel *channel, struct pccl__transfer *transfer, pccl_status why) {

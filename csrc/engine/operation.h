@@ -109,8 +109,9 @@ struct pccl_operation {
     size_t shadow_bytes;
     bool shadow_streams; /* past the caches */
     enum pccl__shadow_use shadow_use;
-    uint8_t *saved; /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
-    void *arena;    /* slots, tasks, finish transfers */
+    uint8_t *saved;    /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
+    uint32_t restored; /* of them, from the first, so many have been brought back */
+    void *arena;       /* slots, tasks, finish transfers */
     size_t arena_bytes;
     struct pccl__finish finish;
 

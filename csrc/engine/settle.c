@@ -35,13 +35,15 @@ static void cancel_all(struct pccl__core *core) {
     cancel_each(core, &core->leaving);
 }
 
+enum { RESTORE_BYTES = 1024 * 1024 };
+
 /* What an ABORT says: the suspect's id, the rank that stopped first, its text. */
 enum { ABORT_TEXT = 256, ABORT_HEAD = sizeof(pccl_peer_id) + 4 };
 
 static void stop(struct pccl__core *core, pccl_status reason, const void *data, uint32_t bytes, const char *text) {
     pccl_event event = {.kind = PCCL_EVENT_FROZEN, .reason = reason, .epoch = core->group.epoch};
     memcpy(&event.peer, data, sizeof event.peer);
-    core->frozen = true;
+    core->frozen = core->restoring = true;
     pccl__record_note(core, PCCL_RECORD_FROZEN, reason, &event.peer, text);
     note_waits(core);
     cancel_all(core);
@@ -69,6 +71,16 @@ void pccl__core_abort_notice(struct pccl__core *core, const struct pccl__notice 
     snprintf(text, sizeof text, "rank %u stopped: %.*s", get_u32(notice->data + sizeof(pccl_peer_id)),
              (int)(notice->bytes - ABORT_HEAD), (const char *)notice->data + ABORT_HEAD);
     stop(core, PCCL_ABORTED, notice->data, notice->bytes, text);
+}
+
+/* No verdict can commit what is in its data phase when the epoch stops. So its input comes back while the verdict is
+ * on its way, and little by little: nothing that is heard meanwhile has to wait. */
+bool pccl__core_restore(struct pccl__core *core) {
+    for (struct list *node = core->open.next; core->frozen && node != &core->open; node = node->next) {
+        struct pccl_operation *op = operation_at(node);
+        if (!op->is_fetch && op->state == PCCL__DATA && pccl__exec_restore(op, RESTORE_BYTES) > 0) return true;
+    }
+    return false;
 }
 
 pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pccl_report_line *lines, size_t capacity,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * settle_test.c - from one epoch to the next: operations that waited for it, calls behind failures that nobody has
- * looked at, views that cannot be installed, links that cannot be opened afresh.
+ * settle_test.c - from one epoch to the next: operations that waited for it, inputs that come back, calls behind
+ * failures that nobody has looked at, views that cannot be installed, links that cannot be opened afresh.
  */
 #include <string.h>
 
@@ -50,6 +50,49 @@ static void test_queued_meets_another_group(void) {
         expect_end(barriers[i], PCCL_OK, "a barrier fits any group");
     }
     EXPECT(data[1][0] == 11 && data[2][0] == 11, "%d %d", data[1][0], data[2][0]);
+    cores_free(&c);
+}
+
+/* ---------------------------------------------------------------- inputs that were overwritten */
+
+enum { LARGE = 2 << 20 };
+static int32_t large[2][LARGE];
+
+static uint32_t overwritten(const int32_t *values, int32_t input) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LARGE; i++) count += values[i] != input;
+    return count;
+}
+
+/* When the epoch has stopped the input comes back before the verdict is there, and not in one go: what is told and
+ * heard meanwhile has its turn. */
+static void test_input_comes_back_little_by_little(void) {
+    struct cores c;
+    pccl_operation *op[2];
+    pccl_event event;
+    cores_make(&c, 2, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t j = 0; j < LARGE; j++) large[i][j] = (int32_t)i + 1;
+        pccl_call sum = call_of(PCCL_ALL_REDUCE, large[i], large[i], 0);
+        sum.count = LARGE;
+        op[i] = cores_start(&c, i, sum);
+    }
+    while (overwritten(large[1], 2) < LARGE / 2) cores_run(&c, 1);
+    EXPECT(op[1]->state == PCCL__DATA, "it is under way");
+    cores_kill(&c, 0);
+    uint32_t left = overwritten(large[1], 2), steps = 0;
+    pccl__core_freeze(c.core[1], PCCL_PEER_LOST, NULL, "a test");
+    for (; left > 0 && pccl__core_deadline(c.core[1]) <= c.now_ns; steps++) {
+        pccl__core_progress(c.core[1], c.now_ns);
+        uint32_t now_left = overwritten(large[1], 2);
+        EXPECT(now_left <= left && left - now_left <= LARGE / 4, "%u after %u", now_left, left);
+        left = now_left;
+        if (steps == 0) EXPECT(cores_event(&c, 1, PCCL_EVENT_FROZEN, &event), "the owner is told first");
+    }
+    EXPECT(left == 0 && steps > 2 && !op[1]->ended, "all is back, %u steps, without a verdict", steps);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 0 was lost");
+    EXPECT(overwritten(large[1], 2) == 0);
+    expect_end(op[1], PCCL_PEER_LOST, "the sum of two");
     cores_free(&c);
 }
 
@@ -273,6 +316,7 @@ static void test_failed_replacement(void) {
 
 int main(void) {
     test_queued_meets_another_group();
+    test_input_comes_back_little_by_little();
     test_unseen_failure();
     test_unseen_failure_of_a_retry();
     test_unseen_failure_in_a_stopped_epoch();

@@ -285,7 +285,7 @@ static void test_guess(void) {
     struct pccl__done done;
     pccl__done_init(&done);
     for (int sent = 0; sent < 2; sent++) {
-        uint64_t arrivals = transport->arrivals;
+        uint64_t before = transport->arrived_bytes;
         if (sent) {
             pair_notice(&pair, 0, PCCL__NOTICE_OWNER, NULL, 1);
             pair.ends[0].channel->ops->progress(pair.ends[0].channel, clock_now_ns(), &done);
@@ -293,7 +293,7 @@ static void test_guess(void) {
         transport->ops->guess(transport);
         EXPECT(pair.ends[1].channel->ready);
         pair.ends[1].channel->ops->progress(pair.ends[1].channel, clock_now_ns(), &done);
-        EXPECT((transport->arrivals > arrivals) == sent && !pair.ends[1].channel->broken);
+        EXPECT((transport->arrived_bytes > before) == sent && !pair.ends[1].channel->broken);
     }
     struct list *node = list_pop_front(&done.notices);
     EXPECT(node && list_empty(&done.notices));
