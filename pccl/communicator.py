@@ -252,17 +252,19 @@ class Communicator(Collectives, PointToPoint):
 
     @property
     def global_world_size(self) -> int:
-        """Accepted peers of the whole run."""
+        """Accepted peers of the whole run: as counted when the last joint call of this peer succeeded or, if that came
+        later, when the present epoch began. So members that have made the same joint calls and are in the same epoch
+        read the same, whatever happens in other groups meanwhile."""
         return self._joined().census.peers
 
     @property
     def num_groups(self) -> int:
-        """Groups of the run that have members."""
+        """Groups of the run that have members, counted as `global_world_size` is."""
         return self._joined().census.groups
 
     @property
     def largest_group_world_size(self) -> int:
-        """Members of the largest group of the run."""
+        """Members of the largest group of the run, counted as `global_world_size` is."""
         return self._joined().census.largest_group
 
     def get_attribute(self, attribute: Attribute) -> int:

@@ -24,7 +24,7 @@ from pccl import scope
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -97,7 +97,8 @@ class OperationName:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Census:
-    """What every peer may know about the whole run: accepted peers, groups, size of the largest group."""
+    """What every peer may know about the whole run: accepted peers, groups, size of the largest group. It comes with
+    what all members of a group learn at the same point of their calls, so that they read the same behind it."""
 
     peers: U32
     groups: U32
@@ -312,7 +313,6 @@ class Welcome:
     run_secret: Id
     heartbeat_ms: U32
     heartbeat_limit_ms: U32
-    census: Census
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -320,7 +320,8 @@ class View:
     """A new epoch of the receiver's group. `commits` are verdicts for epoch `previous`; what is not named there and
     has not returned is aborted with `cause` (a Status) and `text`. `ring` lists ranks in ring order. `shape` (a
     topology.Shape) says which links operations use; `parents` is a tree's, by place in `ring`, else empty.
-    A member in `admitted` (ranks) had no epoch before; for it `previous` and `commits` mean nothing."""
+    A member in `admitted` (ranks) had no epoch before; for it `previous` and `commits` mean nothing. `census` is of
+    the moment when the epoch was made, also when the view is told again."""
 
     epoch: U64
     previous: U64
@@ -334,13 +335,6 @@ class View:
     census: Census
     shape: Shape = 0
     parents: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CensusUpdate:
-    """Another group changed."""
-
-    census: Census
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -375,13 +369,16 @@ class HasStarted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoteResult:
-    """The end of vote `call`: `status` OK with the kind's value (`flag`, `body`), or a failure with `text`."""
+    """The end of vote `call`: `status` OK with the kind's value (`flag`, `body`), or a failure with `text`. `epoch` (of
+    the receiver's group) and `census` are those of the moment when the vote ended, also when it is told again."""
 
     call: U64
     status: U16
     text: Text
     flag: Flag
     body: Body
+    epoch: U64
+    census: Census
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -582,7 +579,6 @@ KINDS: dict[int, type] = {
     16: Linked,
     64: Refused,
     65: Welcome,
-    67: CensusUpdate,
     68: FreezeEpoch,
     69: Probe,
     70: HasStarted,

@@ -11,9 +11,10 @@ stopped, and has said what it had; the new view can then be decided without aski
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pccl.errors import Status
-from pccl.messages import Census, CensusUpdate, FreezeEpoch, ReportLine, View, clip
+from pccl.messages import FreezeEpoch, ReportLine, View, clip
 from pccl.protocol.links import Links
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
 from pccl.protocol.suspicion import Suspicions
@@ -27,7 +28,7 @@ class Epochs:
 
     def __init__(self, roster: Roster, suspicions: Suspicions, links: Links) -> None:
         self._roster, self._suspicions, self._links = roster, suspicions, links
-        self._told: tuple[GroupView | None, Census, View | None] = (None, Census(0, 0, 0), None)
+        self._told: tuple[GroupView, View] | None = None
 
     def gather(self, group: Group, now: int, reporter: PeerId = b"") -> Gathering:
         """Stops the epoch of a group, if it is not stopping already. `reporter` has frozen it by itself."""
@@ -55,9 +56,10 @@ class Epochs:
         reports = _reports(group)
         return any(line.returned_below for lines in reports.values() for line in lines) or bool(commits(reports))
 
-    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
+    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> list[Answer]:
         """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, and
-        the callers of a vote their answers (the owner of votes tells them)."""
+        the callers of a vote their answers, which are returned as they were journalled (the owner of votes tells
+        them)."""
         roster = self._roster
         newcomers: dict[int, list[Admission]] = {number: [] for number in numbers}
         for peer in admitting:
@@ -68,22 +70,34 @@ class Epochs:
             self._next_view(number, admissions, roster.past.epoch + 1 + index, now)
             for index, (number, admissions) in enumerate(newcomers.items())
         ]
+        census = roster.census_with(views)
+        views = [replace(view, census=census) for view in views]
+        answers = self.dated(answers, views)
         admissions = tuple(it for entries in newcomers.values() for it in entries)
-        before = roster.census
         roster.commit(Change(admissions, tuple(views), tuple(answers)))
         for admission in admissions:
             entry = roster.pending.pop(admission.id)
             entry.phase = Phase.ACCEPTED
             roster.accepted += 1
             roster.notify(Event.ACCEPTED, f"{entry.name} into group {entry.group}", entry.id)
-        # All groups first: each view carries the numbers of the whole run.
         for view in views:
             old = roster.groups.get(view.group)
             roster.groups[view.group] = Group(view, list(view.members), sync=old.sync if old else None)
         for view in views:
             self._tell_view(view)
-        self._tell_census(before, list(newcomers))
         roster.dirty = True
+        return answers
+
+    def dated(self, answers: Sequence[Answer], views: Sequence[GroupView] = ()) -> list[Answer]:
+        """`answers` of members, with the epoch and the numbers of the run that they are true for: those of now, or of
+        `views` that come with them."""
+        census, fresh = self._roster.census_with(views), {view.group: view.epoch for view in views}
+
+        def epoch_of(peer: PeerId) -> int:
+            number = self._roster.peers[peer].group
+            return fresh[number] if number in fresh else self._roster.groups[number].epoch
+
+        return [replace(it, epoch=epoch_of(it.peer), census=census) for it in answers]
 
     def _tell_view(self, view: GroupView) -> None:
         """The view is journalled and the group's own."""
@@ -156,20 +170,15 @@ class Epochs:
     def end_group(self, number: int) -> None:
         """The last member is gone. What its shared state remembers stays, for whoever founds the group again."""
         view = self._roster.groups.pop(number).view
-        before = self._roster.census
         epoch = self._roster.past.epoch + 1
         ended = GroupView(epoch, view.epoch, number, (), (), (), (), Status.OK, "the group has ended")
         self._roster.commit(Change(views=(ended,)))
-        self._tell_census(before, [number])
 
     def view_message(self, view: GroupView) -> View:
-        """What the members of `view` are told. One object as long as nothing changes: all of them may ask at once."""
-        told, census, message = self._told
-        if told is view and census == self._roster.census and message is not None:
-            return message
-        message = self._message(view)
-        self._told = (view, message.census, message)
-        return message
+        """What the members of `view` are told. One object for all of them: they may ask at once."""
+        if self._told is None or self._told[0] is not view:
+            self._told = (view, self._message(view))
+        return self._told[1]
 
     def _message(self, view: GroupView) -> View:
         members = tuple(self._roster.past.admissions[peer].member for peer in view.members)
@@ -183,21 +192,10 @@ class Epochs:
             view.commits,
             view.cause,
             view.text,
-            self._roster.census,
+            view.census,
             view.shape,
             view.parents,
         )
-
-    def _tell_census(self, before: Census, changed: Sequence[int]) -> None:
-        """Other groups than the changed ones learn the new numbers; those have them in their views."""
-        census = self._roster.census
-        if census == before:
-            return
-        update = CensusUpdate(census)
-        for number, group in self._roster.groups.items():
-            if number not in changed:
-                for peer in group.members:
-                    self._roster.send(peer, update)
 
 
 def _reports(group: Group) -> dict[int, tuple[ReportLine, ...]]:

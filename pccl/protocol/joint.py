@@ -341,8 +341,7 @@ class JointCalls:
         numbers = [group.view.group for group in self._existing(resolution.groups or ())]
         admitting = [peer for peer in resolution.admitting if peer in self._roster.pending]
         answers = [Answer(vote.peer, vote.call, flag=True) for vote in self._votes.run_votes()]
-        self._epochs.change(numbers, admitting, answers, now)
-        self._tell_answers(answers)
+        self._tell_answers(self._epochs.change(numbers, admitting, answers, now))
 
     def _answer_run(self, flag: bool) -> None:
         self._answer([Answer(vote.peer, vote.call, flag=flag) for vote in self._votes.run_votes()])
@@ -356,7 +355,7 @@ class JointCalls:
     def _answer(self, answers: Sequence[Answer], memories: tuple[Memory, ...] = ()) -> None:
         """Ends votes: first for good (journal), then for their callers. `memories` are what their groups remember of
         it: one record, since nobody may be measured by a revision that no caller was told of."""
-        answers = [answer for answer in answers if answer.peer in self._roster.peers]
+        answers = self._epochs.dated([answer for answer in answers if answer.peer in self._roster.peers])
         if answers:
             self._roster.commit(Change(answers=tuple(answers), memories=memories))
             self._tell_answers(answers)
@@ -402,4 +401,4 @@ def _status_call(votes: Sequence[Open], voters: int, one_group: bool, waits: str
 
 
 def _result(answer: Answer) -> VoteResult:
-    return VoteResult(answer.call, answer.status, answer.text, answer.flag, answer.body)
+    return VoteResult(answer.call, answer.status, answer.text, answer.flag, answer.body, answer.epoch, answer.census)

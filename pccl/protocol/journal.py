@@ -19,10 +19,10 @@ from typing import Any
 import msgpack
 
 from pccl.errors import ProtocolError
-from pccl.messages import Member, OperationName
+from pccl.messages import Census, Member, OperationName
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
-JOURNAL_VERSION = 4
+JOURNAL_VERSION = 5
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 SECRET_BYTES = 16
 _HEAD = struct.Struct("<III")
@@ -166,11 +166,19 @@ def _pack(record: Record) -> list[Any]:
             it.shape,
             it.parents,
             it.avoided,
+            _census(it.census),
         ]
         for it in record.views
     ]
-    answers = [[it.peer, it.call, int(it.status), it.text, it.flag, it.body] for it in record.answers]
+    answers = [
+        [it.peer, it.call, int(it.status), it.text, it.flag, it.body, it.epoch, _census(it.census)]
+        for it in record.answers
+    ]
     return [_CHANGE, admissions, views, answers, [[it.group, it.body] for it in record.memories]]
+
+
+def _census(census: Census) -> list[int]:
+    return [census.peers, census.groups, census.largest_group]
 
 
 def _unpack(payload: bytes, offset: int) -> Record:
@@ -209,6 +217,7 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], 
                 shape,
                 tuple(parents),
                 tuple((low, high) for low, high in avoided),
+                Census(*census),
             )
             for (
                 epoch,
@@ -223,8 +232,12 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], 
                 shape,
                 parents,
                 avoided,
+                census,
             ) in views
         ),
-        tuple(Answer(*answer) for answer in answers),
+        tuple(
+            Answer(peer, call, status, text, flag, body, epoch, Census(*census))
+            for peer, call, status, text, flag, body, epoch, census in answers
+        ),
         tuple(Memory(*memory) for memory in memories),
     )

@@ -339,7 +339,6 @@ class MasterProtocol:
             self._roster.past.run_secret,
             limits.heartbeat_ms,
             limits.heartbeat_limit_ms,
-            self._roster.census,
         )
         self._roster.send(entry.id, welcome)
 

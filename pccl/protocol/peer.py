@@ -34,7 +34,6 @@ from pccl.messages import (
     PROTOCOL_VERSION,
     STATE_MESSAGES,
     Census,
-    CensusUpdate,
     Dial,
     ExpelledNotice,
     FreezeEpoch,
@@ -68,6 +67,7 @@ from pccl.protocol.topology import is_arranged
 from pccl.protocol.types import (
     CALL_NAMES,
     CONNECT_CALL,
+    NO_CENSUS,
     Ask,
     DialPeer,
     Event,
@@ -97,7 +97,7 @@ class Phase(Enum):
     HALTED = "halted"
 
 
-_ALWAYS = (Welcome, Refused, CensusUpdate, Probe, HeartbeatReply, ExpelledNotice, WhoAreYou)
+_ALWAYS = (Welcome, Refused, Probe, HeartbeatReply, ExpelledNotice, WhoAreYou)
 
 LEGAL: dict[Phase, tuple[type, ...]] = {
     Phase.NEW: (),
@@ -140,7 +140,7 @@ class PeerProtocol:
         self._phase = Phase.NEW
         self._view: View | None = None
         self._rank = -1
-        self._census = Census(0, 0, 0)
+        self._census = NO_CENSUS
         self._endpoint: Register | None = None
         self._run_secret = b""
         self._connected = False
@@ -158,7 +158,6 @@ class PeerProtocol:
             Welcome: self._on_welcome,
             Refused: self._on_refused,
             View: self._on_view,
-            CensusUpdate: self._on_census,
             FreezeEpoch: self._on_freeze,
             Dial: self._on_dial,
             Probe: self._on_probe,
@@ -189,7 +188,9 @@ class PeerProtocol:
 
     @property
     def census(self) -> Census:
-        """The latest word on the whole run (zeros before Welcome)."""
+        """The whole run as it was when the installed epoch was made or, if that came later, when the last joint call of
+        this peer that ended well did; zeros before acceptance. So members that have made the same calls and are in the
+        same epoch read the same, whatever happens in other groups meanwhile."""
         return self._census
 
     @property
@@ -405,7 +406,6 @@ class PeerProtocol:
         self._heartbeat_ms = message.heartbeat_ms
         self._silence_ms = message.heartbeat_limit_ms
         self._redial_at = now + self._mute_ms
-        self._census = message.census
         self._welcomed = True
         self._beat_at = now + self._heartbeat_ms
         if self._endpoint is None:
@@ -465,10 +465,6 @@ class PeerProtocol:
             out.append(Resolve(CONNECT_CALL))
         return out + self._sync.view(view, now)
 
-    def _on_census(self, message: CensusUpdate, now: int) -> list[PeerOutput]:
-        self._census = message.census
-        return [Notify(Event.CENSUS, f"{message.census.peers} peers in {message.census.groups} groups")]
-
     def _on_freeze(self, message: FreezeEpoch, now: int) -> list[PeerOutput]:
         if message.epoch != self.epoch:
             return []  # it overtook a view that was lost with a connection; both come again after the next Hello
@@ -489,6 +485,10 @@ class PeerProtocol:
         vote = self._call.vote
         if vote is None or vote.call != message.call:
             return []
+        if message.epoch > self.epoch:  # the view that came before it was lost with a connection: both come again
+            return self._greet_again()
+        if message.status == Status.OK and message.epoch == self.epoch and not self._call.abandoned:
+            self._census = message.census  # of an older epoch, the view has newer numbers
         out = self._sync.ended(message.status, now) if vote.kind == VoteKind.SYNC_SHARED_STATE else []
         if not self._call.abandoned:
             out.append(_end_of_call(message))

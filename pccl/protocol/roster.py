@@ -10,6 +10,7 @@ the roster can be lost in a crash without harm.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -202,8 +203,14 @@ class Roster:
 
     @property
     def census(self) -> Census:
-        sizes = [len(view.members) for view in self.past.views.values()]
-        return Census(sum(sizes), len(sizes), max(sizes, default=0))
+        return self.census_with(())
+
+    def census_with(self, views: Sequence[GroupView]) -> Census:
+        """What it is once `views` are made."""
+        sizes = {number: len(view.members) for number, view in self.past.views.items()}
+        sizes.update({view.group: len(view.members) for view in views})
+        counted = [size for size in sizes.values() if size]
+        return Census(sum(counted), len(counted), max(counted, default=0))
 
     def commit(self, record: Record) -> None:
         """The only change of what outlives the master."""

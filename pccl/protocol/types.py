@@ -22,6 +22,7 @@ PeerId: TypeAlias = bytes
 """16 random bytes, fresh per process start, also the zmq routing id."""
 
 NOBODY: PeerId = b""
+NO_CENSUS = Census(0, 0, 0)
 
 
 class VoteKind(IntEnum):
@@ -86,7 +87,6 @@ class Event(str, Enum):
     FROZEN = "frozen"
     VIEW = "view"
     VOTE = "vote"
-    CENSUS = "census"
     MASTER = "master"
 
 
@@ -105,7 +105,8 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a vote ends for one peer. The master journals it before it tells."""
+    """How a vote ends for one peer. The master journals it before it tells. `epoch` of its group and `census` are those
+    of that moment."""
 
     peer: PeerId
     call: int
@@ -113,6 +114,8 @@ class Answer:
     text: str = ""
     flag: bool = False
     body: bytes = b""
+    epoch: int = 0
+    census: Census = NO_CENSUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """One group's new epoch. `members` empty: the group has ended. `shape` and `parents` as in topology.Arrangement;
-    `avoided` are the pairs of ranks whose links are not to be used."""
+    `avoided` are the pairs of ranks whose links are not to be used, `census` counts the run when the epoch was made."""
 
     epoch: int
     previous: int
@@ -149,6 +152,7 @@ class GroupView:
     shape: int = 0
     parents: tuple[int, ...] = ()
     avoided: tuple[tuple[int, int], ...] = ()
+    census: Census = NO_CENSUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +394,7 @@ __all__ = [
     "CALL_NAMES",
     "CONNECT_CALL",
     "NOBODY",
+    "NO_CENSUS",
     "Admission",
     "Answer",
     "Append",

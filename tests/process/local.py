@@ -113,6 +113,15 @@ def at_once(calls: list[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
+def outcome(call: Callable[[], object]) -> str:
+    """The name of what it raises, "" for nothing."""
+    try:
+        call()
+    except pccl.PCCLError as failure:
+        return type(failure).__name__
+    return ""
+
+
 def joined(address: str, groups: list[int], peers: int, **options: Any) -> list[pccl.Communicator]:
     """One communicator per entry, `peers` of each group. An option that is a list has a value for each."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import pccl
 from pccl.fleet import Child, Line
 from tests.process.harness import Run, join
+from tests.process.local import at_once, close, joined, outcome
 
 pytestmark = pytest.mark.process
 
@@ -342,6 +344,23 @@ def test_groups_reduce_apart_and_know_of_each_other(tmp_path: Path) -> None:
         for peer in peers:
             assert run.expect(peer, "done")["attributes"] == [4, 2, 2, 2]
         assert [run.ended(peer) for peer in peers] == [0, 0, 0, 0]
+
+
+def test_members_count_the_run_alike_whenever_they_look() -> None:
+    """B54: what happens in another group shows behind the next joint call, on all members of this one at once."""
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        node.run()
+        one, other, going, left = comms = joined(node.address, [0, 0, 7, 7], 2)
+        assert one.global_world_size == 4
+        going.close()
+        while left.group_world_size == 2:
+            left.explain()
+        votes = [partial(outcome, one.update_topology), partial(outcome, other.optimize_topology)]
+        assert at_once(votes) == ["CallMismatch"] * 2, "the master answers, and had more to tell"
+        assert other.global_world_size == 4
+        assert at_once([comm.are_peers_pending for comm in (one, other, left)]) == [False] * 3
+        assert [comm.global_world_size for comm in (one, other, left)] == [3] * 3
+        close(comms)
 
 
 # ---------------------------------------------------------------------------------------------- deferred commit

@@ -66,6 +66,9 @@ def well_off(line: Line, address: str) -> None:
 
 
 CROWD = 12
+SIZES = (12, 2, 3, 4, 6, 3, 12)
+"""Members of each group, in the rounds of one test: twenty groups of several sizes between two of all."""
+
 LIMIT = 256
 PER_LINK = 2
 """Descriptors that a link may take: its connection, and for a moment the memory that it is to share."""
@@ -76,16 +79,20 @@ def descriptors() -> int:
 
 
 def crowded(line: Line, address: str) -> None:
-    """One of many with few descriptors each, in a group of all, twice."""
+    """One of many with few descriptors each, in another group of another size each time it is told to."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
     while (command := line.receive()) is not None and command["kind"] == "meet":
-        with pccl.Communicator(address) as comm:
+        size = command["size"]
+        with pccl.Communicator(address, command["group"]) as comm:
             comm.connect()
-            gather(comm, CROWD)
+            while comm.global_world_size < CROWD:
+                if comm.are_peers_pending():
+                    comm.update_topology()
+            assert (comm.group_world_size, comm.num_groups) == (size, CROWD // size)
             before = descriptors()
-            x = np.full(CROWD, 1.0 + comm.rank)
+            x = np.full(size, 1.0 + comm.rank)
             comm.all_to_all(x)
-            assert x.tolist() == [1.0 + rank for rank in range(CROWD)]
+            assert x.tolist() == [1.0 + rank for rank in range(size)]
             line.send(kind="met", before=before, after=descriptors())
             comm.barrier()
         line.send(kind="left", after=descriptors())
@@ -93,19 +100,22 @@ def crowded(line: Line, address: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_descriptors_grow_with_the_members_of_the_group(tmp_path: Path) -> None:
-    """B54: twelve peers of one host with 256 descriptors each need some for each member of their group; all come
-    back."""
+    """B54: twelve peers of one host with 256 descriptors each need some for each member of their group, and none for
+    other groups, of which there may be many; all come back. Who is done in one group goes while others are still on
+    their way to meet: they all count the run alike."""
     with Run(tmp_path) as run:
         peers = [run.peer(crowded) for _ in range(CROWD)]
-        left = set()
-        for _ in range(2):
+        bases, left = set(), set()
+        for size in SIZES:
+            for number, peer in enumerate(peers):
+                peer.tell(kind="meet", group=number // size, size=size)
             for peer in peers:
-                peer.tell(kind="meet")
-            for peer in peers:
-                met = run.next_of(peer, "met")
-                assert met["before"] + PER_LINK * CROWD < LIMIT / 2
-                assert met["after"] - met["before"] <= PER_LINK * (CROWD - 1)
+                met = run.expect(peer, "met")
+                bases.add(met["before"])
+                assert met["after"] - met["before"] <= PER_LINK * (size - 1)
             left |= {run.expect(peer, "left")["after"] for peer in peers}
+        assert max(bases) - min(bases) <= PER_LINK * CROWD, "whatever links were made in the meantime"
+        assert max(bases) + PER_LINK * CROWD < LIMIT / 2
         assert max(left) - min(left) <= 1
         for peer in peers:
             peer.tell(kind="stop")

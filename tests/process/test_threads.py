@@ -14,7 +14,7 @@ import pytest
 
 import pccl
 from tests.process.harness import gather
-from tests.process.local import Local, at_once, close, joined
+from tests.process.local import Local, at_once, close, joined, outcome
 
 pytestmark = pytest.mark.process
 
@@ -116,15 +116,6 @@ def test_communicators_of_two_runs_do_not_know_of_each_other(node: pccl.MasterNo
 
 
 # ---------------------------------------------------------------------------------------------- races at both ends
-
-
-def outcome(call: Callable[[], object]) -> str:
-    """The name of what it raises, "" for nothing."""
-    try:
-        call()
-    except pccl.PCCLError as failure:
-        return type(failure).__name__
-    return ""
 
 
 def waited(comm: pccl.Communicator) -> pccl.ReduceInfo:

@@ -35,6 +35,10 @@ class Checkers:
         self._settled: dict[tuple[int, Name], tuple[bool, int, PeerId]] = {}
         self._states: dict[tuple[int, int], bytes] = {}
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
+        self._counted: list[tuple[int, int, int]] = []
+        self._made: dict[int, int] = {}
+        self._ended: dict[tuple[PeerId, int], tuple[int, int]] = {}
+        self._heard: dict[PeerId, int] = {}
         self._disturbed: dict[int, bool] = {}
         self._votes: dict[PeerId, Vote] = {}
         self._accused: dict[tuple[PeerId, PeerId, int, int], bool] = {}
@@ -152,6 +156,7 @@ class Checkers:
             self._note_agreements(record)
         journal.apply(self._past, record)
         self._memories_were_told()
+        self._count(record)
 
     def _note_agreements(self, record: Change) -> None:
         for answer in record.answers:
@@ -166,6 +171,19 @@ class Checkers:
         remembered = {group: int.from_bytes(body, "big") for group, body in self._past.memories.items()}
         if remembered != self._agreed:
             self.fail(f"the groups remember the revisions {remembered}, but were told of {self._agreed}")
+
+    def _count(self, record: Record) -> None:
+        """Peers, groups and the largest group behind each record; which one made an epoch, or ended a vote well, and in
+        which epoch of the caller's group."""
+        sizes = [len(view.members) for view in self._past.views.values()]
+        self._counted.append((sum(sizes), len(sizes), max(sizes, default=0)))
+        number = len(self._counted) - 1
+        for view in record.views if isinstance(record, Change) else ():
+            self._made[view.epoch] = number
+        for answer in record.answers if isinstance(record, Change) else ():
+            if answer.status == Status.OK and answer.peer in self._past.admissions:
+                group = self._past.admissions[answer.peer].group
+                self._ended[answer.peer, answer.call] = (number, self._past.views[group].epoch)
 
     def journal_survives(self, past: Past) -> None:
         """What was appended is what a restarted master reads, and nothing else."""
@@ -243,9 +261,20 @@ class Checkers:
             self.fail(f"{event.value}: {text}")
 
     def answer_was_journalled(self, peer: PeerId, call: int, kind: VoteKind, flag: bool, body: bytes) -> None:
-        """What a caller hears is what the journal says."""
+        """What a caller hears is what the journal says, and not before it has the epoch that came with it."""
         if self._answers.get((peer, call)) != (0, flag, body):
             self.fail(f"{kind.name} call {call} of {peer.hex()[:8]} heard an answer that the journal does not have")
+            return
+        self._heard[peer], epoch = self._ended[peer, call]
+        if self._installed[peer] < epoch:
+            self.fail(f"{kind.name} call {call} of {peer.hex()[:8]} ended in epoch {epoch}, which it does not have")
+
+    def same_numbers(self, peer: PeerId, epoch: int, numbers: tuple[int, int, int]) -> None:
+        """Members of a group that have made the same joint calls and are in the same epoch read the same of the whole
+        run: how it was when the last of those calls ended, or the epoch began, whichever came later."""
+        counted = self._counted[max(self._heard.get(peer, 0), self._made[epoch])]
+        if numbers != counted:
+            self.fail(f"{peer.hex()[:8]} reads {numbers} of the run in epoch {epoch}, where others read {counted}")
 
     # ------------------------------------------------------------------------------------------ shared state
 

@@ -24,6 +24,7 @@ from pccl.messages import (
     StatePlan,
     View,
     Vote,
+    VoteResult,
     Welcome,
     Withdraw,
 )
@@ -311,6 +312,27 @@ class NoAnswerAgain(MasterProtocol):
         return super().received(peer, message, now)
 
 
+class _CountingEpochs(Epochs):
+    def view_message(self, view: GroupView) -> View:
+        return replace(super().view_message(view), census=self._roster.census)
+
+
+class CountsAgain(_WithEpochs):
+    """Repeats a view with the numbers of now, which the other members do not have."""
+
+    epochs = _CountingEpochs
+
+
+class AnswersWithNewNumbers(MasterProtocol):
+    """Repeats an answer with the numbers of now, which the other callers do not have."""
+
+    def received(self, peer: PeerId, message: Message, now: int) -> list[MasterOutput]:
+        entry = self._roster.peers.get(peer)
+        if isinstance(message, Vote) and entry and entry.answered and message.call == entry.answered.call:
+            entry.answered = replace(entry.answered, census=self._roster.census)
+        return super().received(peer, message, now)
+
+
 class NoReportAgain(PeerProtocol):
     """Does not repeat its report to a master that may have lost it."""
 
@@ -327,6 +349,20 @@ class NoVoteAgain(PeerProtocol):
     def _on_welcome(self, message: Welcome, now: int) -> list[PeerOutput]:
         out = super()._on_welcome(message, now)
         return [it for it in out if not (isinstance(it, Tell) and isinstance(it.message, Vote))]
+
+
+class BelievesOldAnswers(PeerProtocol):
+    """Takes the numbers of an answer for newer than those of a view that came before it."""
+
+    def _on_vote_result(self, message: VoteResult, now: int) -> list[PeerOutput]:
+        return super()._on_vote_result(replace(message, epoch=max(message.epoch, self.epoch)), now)
+
+
+class AnswersBeforeViews(PeerProtocol):
+    """Returns from a joint call although the view that came with it was lost."""
+
+    def _on_vote_result(self, message: VoteResult, now: int) -> list[PeerOutput]:
+        return super()._on_vote_result(replace(message, epoch=min(message.epoch, self.epoch)), now)
 
 
 class FirstDoubtOnly(PeerProtocol):
@@ -568,6 +604,14 @@ MUTANTS: dict[str, Mutant] = {
         for master in (LateWithdrawal, KeptVote)
     },
     "AdmitsAtEveryChange": Mutant(Kinds(master=AdmitsAtEveryChange), ("join_storm", "crash", "leave")),
+    **{
+        master.__name__: Mutant(Kinds(master=master), ("control_break", "crash", "leave", "join_storm"))
+        for master in (CountsAgain, AnswersWithNewNumbers)
+    },
+    **{
+        peer.__name__: Mutant(Kinds(peer=peer), ("control_break", "crash", "leave", "join_storm"))
+        for peer in (BelievesOldAnswers, AnswersBeforeViews)
+    },
     "AnyAnswerClears": Mutant(Kinds(master=AnyAnswerClears), ("crash", "data_break", "aim")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),

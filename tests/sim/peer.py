@@ -142,11 +142,13 @@ class SimPeer(Node):
     def _resolve(self, output: Resolve) -> None:
         if output.call == CONNECT_CALL:
             self.accepted = True
+            self.look_around()
             self.program.accepted()
             return
         kind = self._kinds.pop(output.call)
         self.fetching = None
         self.world.checkers.answer_was_journalled(self.id, output.call, kind, output.flag, output.body)
+        self.look_around()
         self.program.resolved(output.flag, output.body)
 
     def _reject(self, output: Reject) -> None:
@@ -269,13 +271,21 @@ class SimPeer(Node):
 
     # ------------------------------------------------------------------------------------------ the program's host
 
+    def look_around(self) -> None:
+        """Reads what the user can read of the whole run."""
+        census = self.core.census
+        numbers = (census.peers, census.groups, census.largest_group)
+        self.world.checkers.same_numbers(self.id, self.core.epoch, numbers)
+
     def vote(self, kind: VoteKind, call: int, body: bytes) -> None:
+        self.look_around()
         self._kinds[call] = kind
         if kind is VoteKind.SYNC_SHARED_STATE:
             self.world.checkers.same_state(self.id, self.program.content)
         self._call(self.core.vote, kind, call, body, self.engine.pending)
 
     def start(self, operation: Operation) -> None:
+        self.look_around()
         if self.world.lines is not None:
             self.world.trace("starts", f"{self.id.hex()[:8]} {operation.key[1]} of tag {operation.tag}")
         self.engine.start(operation)

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from pccl.errors import Status
-from pccl.messages import OperationName, ReportLine, View
+from pccl.messages import Census, OperationName, ReportLine, View
 from pccl.protocol.topology import Arrangement, Shape
 from pccl.protocol.types import DialPeer, GroupView, Install, Limits, Resolve, VoteKind
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE
-from tests.cores import Bench, identity
+from tests.cores import Bench, identity, offer
 
 
 def _view(bench: Bench, name: str) -> View:
@@ -334,7 +334,7 @@ def test_a_restarted_master_remembers_what_is_avoided() -> None:
     assert any(isinstance(it, DialPeer) for it in bench.peer("b").outputs)
 
 
-def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:
+def test_other_groups_keep_their_epoch_and_hear_the_census_with_their_next_joint_call() -> None:
     bench = Bench()
     bench.together("a")
     bench.join("b")
@@ -348,8 +348,44 @@ def test_other_groups_keep_their_epoch_and_hear_the_census() -> None:
     bench.perform(bench.peer("b"), bench.peer("b").core.leave("", bench.now))
     bench.run()
     assert _view(bench, "x").epoch == before
-    census = bench.peer("x").core.census
-    assert (census.peers, census.groups, census.largest_group) == (2, 2, 1)
+    assert bench.peer("a").core.census == Census(2, 2, 1)
+    assert bench.peer("x").core.census == Census(3, 2, 2), "as when its members last learnt something together"
+    bench.vote("x", VoteKind.SYNC_SHARED_STATE, offer(0, "w"))
+    bench.run()
+    assert bench.peer("x").core.census == Census(2, 2, 1)
+
+
+def test_what_is_told_again_has_the_numbers_of_then() -> None:
+    """A member that missed a view or an answer reads what the others read, though another group has changed since."""
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.join("x", group=9)
+    bench.run()
+    bench.join("y", group=9)
+    bench.run()
+    for name in "abc":
+        bench.vote(name, VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    bench.peer("b").deaf = True
+    for name in "abcxy":
+        bench.vote(name, VoteKind.ARE_PEERS_PENDING)
+    bench.run()
+    bench.perform(bench.peer("y"), bench.peer("y").core.leave("", bench.now))
+    bench.run()
+    bench.reconnect("b")
+    bench.run()
+    assert [bench.peer(name).core.census for name in "ab"] == [Census(5, 2, 3)] * 2
+    bench.peer("b").deaf = True
+    bench.kill("c")
+    bench.frozen("a", "c")
+    bench.frozen("b", "c")
+    bench.run()
+    bench.perform(bench.peer("x"), bench.peer("x").core.leave("", bench.now))
+    bench.run()
+    bench.reconnect("b")
+    bench.run()
+    assert [bench.peer(name).core.census for name in "ab"] == [Census(3, 2, 2)] * 2
+    assert _view(bench, "a") == _view(bench, "b")
 
 
 def test_who_held_the_others_together_leaves_while_they_vote_for_a_better_ring() -> None:

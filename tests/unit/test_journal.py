@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pccl.errors import ProtocolError
-from pccl.messages import Member, OperationName
+from pccl.messages import Census, Member, OperationName
 from pccl.protocol import journal
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
 IDS = st.sampled_from([name * 16 for name in (b"a", b"b", b"c", b"d")])
 U32 = st.integers(0, 2**32 - 1)
 NAMES = st.builds(OperationName, U32, U32)
+CENSUSES = st.builds(Census, U32, U32, U32)
 MEMBERS = st.lists(IDS, unique=True, max_size=4)
 
 
@@ -50,8 +51,9 @@ def histories(draw: st.DrawFn) -> list[Record]:
             tuple(draw(st.lists(NAMES, max_size=2))),
             draw(st.integers(0, 16)),
             draw(st.text(max_size=5)),
+            census=draw(CENSUSES),
         )
-        answers = [Answer(peer, epoch, 0, "", draw(st.booleans()), b"x") for peer in members]
+        answers = [Answer(peer, epoch, 0, "", draw(st.booleans()), b"x", epoch, draw(CENSUSES)) for peer in members]
         records.append(Change(tuple(_admission(peer, group) for peer in members), (view,), tuple(answers)))
     return records
 

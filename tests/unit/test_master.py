@@ -175,7 +175,7 @@ def test_a_stranger_with_garbage_is_turned_away_without_harm() -> None:
     [
         Vote(1, UPDATE, b""),
         Report(1, b"", 0, "", ()),
-        Welcome(1, bytes(16), 1, 2, Census(0, 0, 0)),
+        Welcome(1, bytes(16), 1, 2),
     ],
 )
 def test_what_a_pending_peer_may_not_say_ends_its_joining(message: object) -> None:

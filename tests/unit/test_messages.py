@@ -92,7 +92,7 @@ def test_well_formed_msgpack_of_wrong_types_is_refused(kind: int, fields: list[A
 def test_true_is_no_integer_and_one_is_no_flag() -> None:
     with pytest.raises(ProtocolError, match="epoch"):
         decode(msgpack.packb([3, True]))
-    good = msgpack.unpackb(encode(messages.VoteResult(1, 0, "", True, b"")))
+    good = msgpack.unpackb(encode(messages.VoteResult(1, 0, "", True, b"", 1, messages.Census(1, 1, 1))))
     good[4] = 1
     with pytest.raises(ProtocolError, match="flag"):
         decode(msgpack.packb(good))

@@ -17,7 +17,6 @@ from pccl.messages import (
     MAX_TEXT_CHARACTERS,
     PROTOCOL_VERSION,
     Census,
-    CensusUpdate,
     ExpelledNotice,
     FreezeEpoch,
     HasStarted,
@@ -67,11 +66,16 @@ from tests.strategies import objects
 ME, OTHER = b"m" * 16, b"o" * 16
 SECRET = b"s" * 16
 OPERATION = OperationName(3, 1)
+CENSUS = Census(2, 1, 2)
 UPDATE, PENDING = VoteKind.UPDATE_TOPOLOGY, VoteKind.ARE_PEERS_PENDING
 
 
 def _welcome() -> Welcome:
-    return Welcome(PROTOCOL_VERSION, b"r" * 16, 1_000, 5_000, Census(1, 1, 1))
+    return Welcome(PROTOCOL_VERSION, b"r" * 16, 1_000, 5_000)
+
+
+def _result(status: int = 0, call: int = 1, epoch: int = 4, census: Census = CENSUS) -> VoteResult:
+    return VoteResult(call, status, "apart" if status else "", True, b"x", epoch, census)
 
 
 def _view(epoch: int = 4, previous: int = 3, **changes: Any) -> View:
@@ -85,7 +89,7 @@ def _view(epoch: int = 4, previous: int = 3, **changes: Any) -> View:
         "commits": (OPERATION,),
         "cause": int(Status.PEER_LOST),
         "text": "",
-        "census": Census(2, 1, 2),
+        "census": CENSUS,
     }
     return View(**{**fields, **changes})
 
@@ -296,16 +300,16 @@ def test_a_vote_ends_with_its_result() -> None:
     peer = _member()
     assert peer.vote(PENDING, 1, b"", 0, 0) == [Tell(Vote(1, PENDING, b""))]
     assert "are_peers_pending: waiting" in peer.explain()
-    assert peer.received(VoteResult(9, 0, "", True, b""), 0) == []
-    assert peer.received(VoteResult(1, 0, "", True, b"x"), 0) == [Resolve(1, True, b"x")]
-    assert peer.received(VoteResult(1, 0, "", True, b"x"), 0) == []
+    assert peer.received(_result(call=9), 0) == []
+    assert peer.received(_result(), 0) == [Resolve(1, True, b"x")]
+    assert peer.received(_result(), 0) == []
 
 
 @pytest.mark.parametrize(("status", "raised"), [(Status.CALL_MISMATCH, Status.CALL_MISMATCH), (999, Status.PROTOCOL)])
 def test_a_vote_that_fails_is_rejected(status: int, raised: Status) -> None:
     peer = _member()
     peer.vote(UPDATE, 1, b"", 0, 0)
-    (reject,) = peer.received(VoteResult(1, status, "apart", False, b""), 0)
+    (reject,) = peer.received(_result(status), 0)
     assert isinstance(reject, Reject)
     assert (reject.call, reject.status) == (1, raised)
 
@@ -363,10 +367,32 @@ def test_a_probe_is_answered_with_its_nonce() -> None:
     assert _joining().received(Probe(77), 0) == [Tell(ProbeReply(77))]
 
 
-def test_a_census_is_kept() -> None:
+def test_the_census_is_that_of_the_last_joint_call_that_ended_well_or_of_the_epoch() -> None:
     peer = _member()
-    peer.received(CensusUpdate(Census(9, 3, 4)), 0)
+    peer.received(_welcome(), 0)
+    peer.vote(UPDATE, 1, b"", 0, 0)
+    peer.received(_result(Status.TIMEOUT, census=Census(7, 3, 4)), 0)
+    assert peer.census == Census(2, 1, 2), "others have not learnt it"
+    peer.vote(UPDATE, 2, b"", 0, 0)
+    peer.received(_result(call=2, census=Census(9, 3, 4)), 0)
     assert peer.census == Census(9, 3, 4)
+    peer.vote(UPDATE, 3, b"", 0, 0)
+    peer.received(_view(5, 4, census=Census(8, 3, 3)), 0)
+    assert peer.received(_result(call=3, census=Census(9, 3, 4)), 0) == [Resolve(3, True, b"x")]
+    assert peer.census == Census(8, 3, 3), "an answer that is told again is older than the view behind it"
+    peer.vote(UPDATE, 4, b"", 0, 0)
+    peer.abandon(4, 0)
+    peer.received(_result(call=4, epoch=5, census=Census(9, 3, 4)), 0)
+    assert peer.census == Census(8, 3, 3), "nobody has heard that answer"
+
+
+def test_an_answer_whose_view_is_missing_is_asked_for_again_with_the_view() -> None:
+    peer = _member()
+    peer.vote(UPDATE, 1, b"", 0, 0)
+    assert peer.received(_result(epoch=5), 0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
+    assert Vote(1, UPDATE, b"") in _told(peer.received(_welcome(), 0))
+    peer.received(_view(5, 4), 0)
+    assert peer.received(_result(epoch=5), 0) == [Resolve(1, True, b"x")]
 
 
 def _beats(peer: PeerProtocol, until: int, answer: bool) -> list[PeerOutput]:
@@ -485,7 +511,7 @@ def test_leaving_before_connecting_says_nothing() -> None:
     assert _peer().leave("", 0) == [Halt(Status.CLOSED, "")]
 
 
-@pytest.mark.parametrize("message", [VoteResult(1, 0, "", False, b""), Hello(1, SECRET, 0, 0)])
+@pytest.mark.parametrize("message", [_result(), Hello(1, SECRET, 0, 0)])
 def test_what_the_master_may_not_say_ends_the_peer(message: Message) -> None:
     peer = _joining()
     outputs = peer.received(message, 0)
@@ -496,7 +522,7 @@ def test_what_the_master_may_not_say_ends_the_peer(message: Message) -> None:
 
 def test_bytes_that_are_no_message_and_a_foreign_welcome_end_the_peer() -> None:
     assert any(isinstance(it, Halt) for it in _member().malformed("not a message", 0))
-    foreign = Welcome(PROTOCOL_VERSION + 1, b"r" * 16, 1_000, 5_000, Census(0, 0, 0))
+    foreign = Welcome(PROTOCOL_VERSION + 1, b"r" * 16, 1_000, 5_000)
     assert any(isinstance(it, Halt) for it in _joining().received(foreign, 0))
 
 
