@@ -4,6 +4,10 @@ which they were made. So they meet the calls of the other members, however these
 
 The one idea: a lane's thread makes the calls, and the user only waits. Ctrl-C reaches the main thread alone, so a call
 that has begun goes on to its last operation, for which the other members wait.
+
+A call that was made behind one which failed with its epoch, before the user looked at that failure, fails too: as in
+the engine (unseen.h), it would meet what other members call again. What counts is the moment when it was made, not when
+it is its turn.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pccl.arguments import patience
 from pccl.awaited import Awaited
-from pccl.errors import SystemFailure, WaitTimeout
+from pccl.errors import PCCLError, PeerLost, SystemFailure, WaitTimeout
 from pccl.thread import Flag, Worker
 
 T = TypeVar("T")
@@ -26,11 +31,13 @@ class Job(Generic[T]):
 
     Dropping it does not stop it; nor does cancelling what awaits it."""
 
-    __slots__ = ("_awaited", "_failure", "_name", "_over", "_result", "_work")
+    __slots__ = ("_awaited", "_failure", "_name", "_over", "_result", "_seen", "_work")
 
-    def __init__(self, name: str, work: Callable[[], T]) -> None:
+    def __init__(self, name: str, work: Callable[[], T], seen: Callable[[BaseException], None]) -> None:
+        """`seen` is called with the failure each time that the user is shown it."""
         self._name = name
         self._work: Callable[[], T] | None = work
+        self._seen = seen
         self._result: T
         self._failure: BaseException | None = None
         self._over = Flag()
@@ -42,6 +49,7 @@ class Job(Generic[T]):
         if not self._over.wait(patience(timeout)):
             raise WaitTimeout(f"not ended within {timeout:g} s: {self._name}")
         if self._failure is not None:
+            self._seen(self._failure)
             raise self._failure
         return self._result
 
@@ -61,28 +69,54 @@ class Job(Generic[T]):
             yield from self._awaited.future()
         return self.wait()
 
-    def run(self) -> None:
-        """On the lane's thread, once."""
+    def run(self, behind: PCCLError | None) -> PCCLError | None:
+        """On the lane's thread, once. `behind` is the failure that it stands behind. Returns a failure that others
+        stand behind from now on. Nobody is woken before `end`."""
         work, self._work = self._work, None
         assert work is not None
         try:
+            if behind is not None:
+                raise _lost_behind(behind)
             self._result = work()
         except BaseException as failure:
             self._failure = failure
-        del work  # before anybody is woken, who may be about to drop what it holds
+            return failure if isinstance(failure, PCCLError) and failure.epoch else None
+        return None
+
+    def end(self) -> None:
+        """Wakes who waits for it. What it held is gone."""
         self._over.set()
         self._awaited.end()
 
 
-class _Lane:
-    """Jobs of one tag that have not begun, the one that has, and the thread that makes them."""
+def _lost_behind(failure: PCCLError) -> PeerLost:
+    lost = PeerLost(f"called behind a failure that was not looked at yet: {failure}")
+    lost.epoch = failure.epoch
+    return lost
 
-    __slots__ = ("begun", "jobs", "worker")
+
+class _Lane:
+    """Jobs of one tag that have not begun, each with the epoch up to whose end the user knew all failures when it made
+    the call; the one that has begun, and the thread that makes them. `failed` is the newest failure that an epoch's end
+    brought, `seen` the newest such epoch that the user knows of."""
+
+    __slots__ = ("begun", "failed", "jobs", "seen", "worker")
 
     def __init__(self) -> None:
-        self.jobs: deque[Job[Any]] = deque()
+        self.jobs: deque[tuple[Job[Any], int]] = deque()
         self.begun: Job[Any] | None = None
         self.worker: Worker | None = None
+        self.failed: PCCLError | None = None
+        self.seen = 0
+
+    def stands_behind(self, known: int) -> PCCLError | None:
+        """The failure that a job stands behind whose caller knew of those up to epoch `known`."""
+        return self.failed if self.failed is not None and self.failed.epoch > known else None
+
+    def note(self, failure: PCCLError | None) -> None:
+        """A job has ended with it, or well."""
+        if failure is not None and (self.failed is None or failure.epoch > self.failed.epoch):
+            self.failed = failure
 
 
 class Lanes:
@@ -94,10 +128,10 @@ class Lanes:
 
     def submit(self, tag: int, name: str, work: Callable[[], T]) -> Job[T]:
         """`work` is done when all that was submitted under this tag before has been done. Raises SystemFailure."""
-        job = Job(name, work)
         with self._lock:
             lane = self._lanes.setdefault(tag, _Lane())
-            lane.jobs.append(job)
+            job, known = Job(name, work, partial(self._look, lane)), lane.seen
+            lane.jobs.append((job, known))
             if lane.worker is not None and not lane.worker.wait(0):
                 return job
             lane.worker = worker = Worker(f"pccl-lane-{tag}", lambda: self._drain(tag, lane))
@@ -105,8 +139,8 @@ class Lanes:
             worker.start()
         except RuntimeError as failure:
             with self._lock:
-                if job in lane.jobs:
-                    lane.jobs.remove(job)
+                if (job, known) in lane.jobs:
+                    lane.jobs.remove((job, known))
                     raise SystemFailure(f"no thread for {name}: {failure}") from None
         return job
 
@@ -117,14 +151,23 @@ class Lanes:
             begun = [lane.begun for lane in lanes]
             return sum(len(lane.jobs) for lane in lanes) + sum(job is not None and not job.done() for job in begun)
 
+    def _look(self, lane: _Lane, failure: BaseException) -> None:
+        """The user is shown a failure."""
+        if isinstance(failure, PCCLError):
+            with self._lock:
+                lane.seen = max(lane.seen, failure.epoch)
+
     def _drain(self, tag: int, lane: _Lane) -> None:
         while True:
             with self._lock:
                 lane.begun = None
                 if not lane.jobs:
-                    if self._lanes.get(tag) is lane:
+                    lane.worker = None
+                    if self._lanes.get(tag) is lane and lane.stands_behind(lane.seen) is None:
                         del self._lanes[tag]
                     return
-                lane.begun = job = lane.jobs.popleft()
-            job.run()
+                job, known = lane.jobs.popleft()
+                lane.begun = job
+            lane.note(job.run(lane.stands_behind(known)))
+            job.end()
             del job

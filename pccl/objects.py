@@ -38,7 +38,8 @@ class Objects(Caller):
         counts. `value` may be changed as soon as the call (also one that returns at once) has returned.
 
         Runs in one epoch, as in `reduce`, and blocks as long as its operations, at most `timeout` seconds without
-        progress. Operations on objects are matched among themselves, in the order of their calls per tag. Raises
+        progress. Operations on objects are matched among themselves, in the order of their calls per tag; what is
+        called behind one that was lost with its epoch is lost too, unless that one was waited for before. Raises
         InvalidArgument where a value cannot be packed (its text says which part), and on all other members ObjectError;
         ObjectError on all when one is too large, or damaged; CollectiveMismatch when calls, roots or `pickle` differ;
         and what `all_reduce` raises. Ctrl-C ends the wait only.

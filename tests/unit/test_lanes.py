@@ -60,6 +60,62 @@ def test_a_failure_is_raised_as_often_as_asked_and_stops_nobody() -> None:
         copy.copy(good)
 
 
+def lost(epoch: int) -> Callable[[], None]:
+    def fail() -> None:
+        failure = PeerLost(f"epoch {epoch} ended")
+        failure.epoch = epoch
+        raise failure
+
+    return fail
+
+
+def test_calls_behind_a_lost_epoch_fail_too_until_its_failure_was_looked_at() -> None:
+    """Else one of them could meet what another member calls again."""
+    lanes, gate, made = Lanes(), threading.Event(), list[str]()
+    holding = lanes.submit(0, "holding", lambda: gate.wait(LIMIT_S))
+    first, second = lanes.submit(0, "first", lost(7)), lanes.submit(0, "second", lambda: made.append("second"))
+    gate.set()
+    assert holding.wait(LIMIT_S)
+    while not second.done():
+        pass
+    third = lanes.submit(0, "third", lambda: made.append("third"))
+    other = lanes.submit(1, "other", lambda: made.append("other"))
+    other.wait(LIMIT_S)
+    gate.clear()
+    with pytest.raises(PeerLost, match=r"^epoch 7 ended"):
+        first.wait(LIMIT_S)
+    again = lanes.submit(0, "again", lambda: made.append("again"))
+    again.wait(LIMIT_S)
+    for job in (second, third):
+        with pytest.raises(PeerLost, match="called behind a failure that was not looked at yet: epoch 7 ended") as late:
+            job.wait(LIMIT_S)
+        assert late.value.epoch == 7
+    assert made == ["other", "again"]
+
+
+def test_a_call_stays_behind_what_it_was_made_behind() -> None:
+    """Whoever looks at the failure before it is its turn."""
+    lanes, gate, made = Lanes(), threading.Event(), list[int]()
+    first = lanes.submit(0, "first", lost(7))
+    while not first.done():
+        pass
+    busy = lanes.submit(0, "busy", lambda: made.append(0))
+    with pytest.raises(PeerLost):
+        first.wait(LIMIT_S)
+    with pytest.raises(PeerLost):
+        busy.wait(LIMIT_S)
+    waits = [lanes.submit(0, "holding", lambda: gate.wait(LIMIT_S)), lanes.submit(0, "next", lost(8))]
+    behind = lanes.submit(0, "behind", lambda: made.append(1))
+    gate.set()
+    assert waits[0].wait(LIMIT_S)
+    with pytest.raises(PeerLost, match=r"^epoch 8"):
+        waits[1].wait(LIMIT_S)
+    with pytest.raises(PeerLost, match="behind a failure"):
+        behind.wait(LIMIT_S)
+    assert made == []
+    assert lanes.submit(0, "free", lambda: 5).wait(LIMIT_S) == 5
+
+
 def test_threads_end_with_their_lanes_and_hold_nothing() -> None:
     class Thing:
         pass
