@@ -154,8 +154,11 @@ void pccl__operation_end(struct pccl_operation *op, pccl_status status, const ch
 }
 
 void pccl__operation_lost(struct pccl_operation *op, uint64_t epoch, pccl_status status, const char *format, ...) {
+    struct pccl__core *core = op->core;
     op->lost_epoch = epoch;
-    pccl__unseen_add(&op->core->unseen, op->call.tag, pccl__is_stepwise(op), epoch);
+    pccl__unseen_add(&core->unseen, op->call.tag, pccl__is_stepwise(op), epoch);
+    /* A broken step is told of once, by whichever of its calls, or its caller would repeat it more often than others. */
+    if (pccl__is_stepwise(op) && core->deferred.broken) core->deferred.broken = core->deferred.open = false;
     va_list arguments;
     va_start(arguments, format);
     end(op, status, format, arguments);

@@ -209,7 +209,6 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     } else if (lost_behind_unseen(core, op)) {
         return true;
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
-        core->deferred.broken = core->deferred.open = false;
         pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST, "the step must be repeated: %.400s",
                              core->cause_text);
     } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {

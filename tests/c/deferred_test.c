@@ -72,6 +72,33 @@ static void test_broken_step(void) {
     cores_free(&c);
 }
 
+/* A call for the epoch that has ended tells of the broken step, too: the next one begins it anew. */
+static void test_broken_step_is_told_once(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[3];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "first operation");
+    pccl_call bound = sum(0);
+    bound.expected_epoch = c.epoch;
+    cores_kill(&c, 2);
+    cores_run(&c, 100000);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 2 was lost");
+    expect_end(cores_start(&c, 0, bound), PCCL_PEER_LOST, "a call for the epoch before");
+    expect_end(cores_start(&c, 1, commit), PCCL_PEER_LOST, "the commit of a broken step");
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT(pccl__core_pending(c.core[i]) == 0, "the broken step is over");
+        op[i] = cores_start(&c, i, sum(i));
+    }
+    cores_run(&c, 1000);
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_end(op[i], PCCL_OK, "repeated operation");
+        EXPECT(data[i] == 3, "%d", data[i]);
+    }
+    cores_free(&c);
+}
+
 /* The verdict on a commit is the same for all: here everyone had its data, but the finish frames were not through. */
 static void test_commit_by_verdict(void) {
     struct cores c;
@@ -202,6 +229,7 @@ static void test_mismatch_after_return(void) {
 int main(void) {
     test_good_step();
     test_broken_step();
+    test_broken_step_is_told_once();
     test_commit_by_verdict();
     test_alone_in_a_step();
     test_steps_overlap();

@@ -210,7 +210,6 @@ class Engine:
         elif behind:
             self._lose(operation, Status.PEER_LOST, max(behind))
         elif operation.stepwise and self._step_broken:
-            self._step_broken = self._step_open = False
             self._lose(operation, Status.PEER_LOST, self.epoch - 1)  # the end of this one is another failure
         else:
             return False
@@ -221,7 +220,10 @@ class Engine:
         return False
 
     def _lose(self, operation: Operation, status: Status, epoch: int) -> None:
-        """The end of `epoch` made it fail: later calls of its tag wait until the user knows."""
+        """The end of `epoch` made it fail: later calls of its tag wait until the user knows. It tells of a broken step,
+        too."""
+        if operation.stepwise and self._step_broken:
+            self._step_broken = self._step_open = False
         self._unseen[operation.tag, operation.stepwise, epoch] = True
         self._node.later(0.1, operation.done, operation.key, status, epoch, ())
 
