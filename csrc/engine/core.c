@@ -157,7 +157,7 @@ void pccl__operation_lost(struct pccl_operation *op, uint64_t epoch, pccl_status
     struct pccl__core *core = op->core;
     op->lost_epoch = epoch;
     pccl__unseen_add(&core->unseen, op->call.tag, pccl__is_stepwise(op), epoch);
-    /* A broken step is told of once, by whichever of its calls, or its caller would repeat it more often than others. */
+    /* A broken step is told of once, by any of its calls: else this caller would repeat it once more than others. */
     if (pccl__is_stepwise(op) && core->deferred.broken) core->deferred.broken = core->deferred.open = false;
     va_list arguments;
     va_start(arguments, format);
