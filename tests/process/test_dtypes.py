@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pccl
-from pccl import DataType, PremulSum, ReduceOp
+from pccl import DataType, PremulSum, Recv, ReduceOp, Send
 from pccl.enums import TORCH_ONLY
 from tests.process.local import Local
 
@@ -138,9 +138,9 @@ def test_every_operation_of(kind: DataType) -> None:
 
 
 def patterns(kind: DataType, rank: int, count: int) -> Any:
-    """All kinds of bytes, those of NaNs among them; of booleans only those that there are."""
+    """Any bytes, among many those of all kinds of NaNs; of booleans only those that there are."""
     size = pccl._native.extent(pccl._native.NULL, kind, 1)[1]
-    raw = ((np.arange(count * size) * 7 + rank * 31) % 256).astype(np.uint8)
+    raw = np.random.default_rng([kind, rank]).integers(0, 256, count * size, np.uint8)
     if kind == DataType.BOOL:
         return raw % 2 == 1
     if kind not in TORCH_ONLY:
@@ -182,11 +182,31 @@ def move_all(comm: pccl.Communicator, kind: DataType, count: int) -> None:
     assert rank != 2 or raw_of(out) == everyones
     comm.scatter_v(all_of_mine, [count] * size, part, 0)
     assert raw_of(part) == raw_of(patterns(kind, 0, count * size)[block])
+    comm.batch_send_recv([Send(mine, (rank + 1) % size), Recv(part, (rank - 1) % size)])
+    assert raw_of(part) == raw_of(patterns(kind, (rank - 1) % size, count))
+    if rank == 0:
+        comm.send(mine, 2)
+    elif rank == 2:
+        comm.recv(part, 0)
+        assert raw_of(part) == raw_of(patterns(kind, 0, count))
     comm.broadcast(mine, 1)
     assert raw_of(mine) == raw_of(patterns(kind, 1, count))
 
 
+@pytest.mark.parametrize("kind", [DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64], ids=lambda kind: kind.name)
+def test_what_is_moved_has_nans_of_all_kinds(kind: DataType) -> None:
+    """Quiet and signalling ones, of both signs, with payloads that differ."""
+    values = patterns(kind, 0, COUNTS[-1])
+    nans = values[np.isnan(values)].view(f"u{values.itemsize}")
+    quiet = 1 << (np.finfo(values.dtype).nmant - 1)
+    assert {(bool(it & quiet), bool(it >> (8 * values.itemsize - 1))) for it in nans.tolist()} == {
+        (is_quiet, is_negative) for is_quiet in (False, True) for is_negative in (False, True)
+    }
+    assert len(set(nans.tolist())) > len(nans) / 2
+
+
 def test_every_type_is_moved() -> None:
+    """B10: whatever its bytes say, by every collective that moves and from one member to another."""
     pytest.importorskip("torch")
     with Local(3) as local:
 
@@ -229,6 +249,36 @@ def test_what_there_is_none_of_is_refused_by_name() -> None:
         assert np.array_equal(doubled, [2, 2, 2]), "also where there is nothing to add"
         for factor in ("2", None, 1j, 10**400):
             refused("factor of a PremulSum", lambda factor=factor: comm.all_reduce(np.zeros(2), op=PremulSum(factor)))
+
+
+def test_every_type_of_torch_is_moved_or_refused_by_name() -> None:
+    """B10: by collectives that move and by those that reduce, before anything is sent."""
+    torch = pytest.importorskip("torch")
+    every = {it for it in vars(torch).values() if isinstance(it, torch.dtype)}
+    moved = {kind.to_torch_dtype() for kind in DataType}
+    assert moved < every
+    with Local(2) as local:
+
+        def call(comm: pccl.Communicator) -> int:
+            made = 0
+            for dtype in sorted(every - moved, key=str):
+                try:
+                    x = torch.zeros(4, dtype=torch.uint8).view(dtype)
+                except (RuntimeError, TypeError):
+                    continue  # no array of it can be made
+                made += 1
+                for wrong in (
+                    lambda x=x: comm.broadcast(x),
+                    lambda x=x: comm.all_gather(x, x),
+                    lambda x=x: comm.all_to_all(x),
+                    lambda x=x: comm.all_reduce(x),
+                    lambda x=x: comm.send(x, 1 - comm.rank),
+                ):
+                    refused(str(dtype), wrong)
+            assert comm.barrier().world_size == 2
+            return made
+
+        assert min(local.all(call)) >= len({torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.complex32})
 
 
 def test_a_disagreement_names_types_and_operations() -> None:

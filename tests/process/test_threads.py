@@ -48,11 +48,20 @@ def test_threads_with_groups_of_their_own(node: pccl.MasterNode) -> None:
 
 
 def test_two_threads_of_one_group(node: pccl.MasterNode) -> None:
-    """B71: 1,000 operations, with a tag per thread."""
+    """B71: 1,000 operations, with a tag per thread, between them messages and objects."""
     comms = joined(node.address, [0, 0], 2)
 
     def work(comm: pccl.Communicator, thread: int) -> bool:
-        return all(reduced(comm, thread, step, 2) for step in range(500))
+        other = 1 - comm.rank
+        for step in range(500):
+            assert reduced(comm, thread, step, 2)
+            if step % 10 == 0:
+                said, heard = np.array([comm.rank, thread, step]), np.zeros(3, np.int64)
+                comm.batch_send_recv([pccl.Send(said, other, tag=thread), pccl.Recv(heard, tag=thread)])
+                assert heard.tolist() == [other, thread, step]
+                objects = comm.all_gather_object(said.tolist(), tag=thread)
+                assert objects == [[rank, thread, step] for rank in range(2)]
+        return True
 
     assert all(at_once([partial(work, comm, thread) for comm in comms for thread in range(2)]))
     close(comms)
