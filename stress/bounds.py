@@ -3,6 +3,7 @@
 """How long it takes to come, to come back, and to go, when that is made hard. Parts:
 
     storm      16 peers connect at one moment, 20 times; then 64 do, once: one group each time
+    groups     12 peers connect at one moment in groups of 12, 6, 4, 3 and 2, 4 times each, until all have links
     rejoin     a peer is killed while it reduces, and another life of it comes at once, 50 times
     scan       a peer joins while the master's port is scanned without a pause, 50 times each way
     late       peers wait for a master that does not exist yet, 10 times
@@ -34,6 +35,7 @@ SILENCE_LIMIT_S = 120.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 START_LIMIT_MS = 100.0
+GROUPS_LIMIT_MS = 5_000.0
 REJOIN_LIMIT_MS = 5_000.0
 SCAN_LIMIT_TIMES = 2.0
 LATE_LIMIT_MS = 1_000.0
@@ -44,14 +46,20 @@ CLOSE_LIMIT_MS = 10_000.0
 
 
 def coming(line: Line, address: str) -> None:
-    """Connects when told to, and waits for `peers`; leaves when told to; again and again."""
+    """Connects when told to, in a group, and waits for all `peers` of the run; uses each link with `links`; leaves when
+    told to; again and again."""
     while True:
         line.send(ready=True)
-        peers = line.receive()["peers"]  # type: ignore[index]
+        told = line.receive()
+        assert told is not None
         begun_ns = time.monotonic_ns()
-        with pccl.Communicator(address, min_world_size=1) as comm:
+        with pccl.Communicator(address, told["group"], min_world_size=1) as comm:
             comm.connect()
-            gather(comm, peers)
+            while comm.global_world_size < told["peers"]:
+                if comm.are_peers_pending():
+                    comm.update_topology()
+            if told["links"]:
+                comm.all_to_all(np.zeros(comm.world_size))
             line.send(joined=[begun_ns, time.monotonic_ns(), comm.rank, comm.epoch])
             line.receive()
 
@@ -142,14 +150,17 @@ class Crowd:
         return message
 
 
-def joined(crowd: Crowd, children: list[Child]) -> tuple[float, float]:
+def joined(crowd: Crowd, children: list[Child], size: int = 0) -> tuple[float, float]:
     """All come at one moment and leave again: milliseconds between the first start and the last, and until the last is
-    in. Raises RuntimeError when they are not one group."""
-    for child in children:
-        child.tell(peers=len(children))
+    in. They come in one group or, with `size`, in groups of so many, and use all links. Raises RuntimeError when they
+    have come otherwise."""
+    for number, child in enumerate(children):
+        child.tell(peers=len(children), group=number // (size or len(children)), links=size > 0)
     begun, ended, ranks, epochs = zip(*crowd.answers("joined", children), strict=True)
-    if sorted(ranks) != list(range(len(children))) or len(set(epochs)) != 1:
-        raise RuntimeError(f"ranks {ranks} in epochs {epochs}")
+    for first in range(0, len(children), size or len(children)):
+        group = slice(first, first + (size or len(children)))
+        if sorted(ranks[group]) != list(range(len(ranks[group]))) or len(set(epochs[group])) != 1:
+            raise RuntimeError(f"ranks {ranks[group]} in epochs {epochs[group]}")
     for child in children:
         child.tell(leave=True)
     crowd.answers("ready", children)
@@ -201,6 +212,13 @@ def storm() -> bool:
     return good
 
 
+def groups() -> bool:
+    with Crowd() as crowd:
+        children = crowd.start(coming, 12)
+        times = [joined(crowd, children, size)[1] for size in (12, 6, 4, 3, 2) for _ in range(4)]
+    return told("12 peers in groups, until all are in and have links", times, GROUPS_LIMIT_MS)
+
+
 def rejoin() -> bool:
     times = []
     with Crowd() as crowd:
@@ -241,7 +259,7 @@ def late() -> bool:
             crowd.master.address = address
             children = crowd.start(coming, 2)
             for child in children:
-                child.tell(peers=2)
+                child.tell(peers=2, group=0, links=False)
             crowd.master.start()
             there_ns = time.monotonic_ns()
             times += [(ended - there_ns) / 1e6 for _, ended, _, _ in crowd.answers("joined", children)]
@@ -260,7 +278,7 @@ def close() -> bool:
     return told("close, with a stopped member in an operation", times, CLOSE_LIMIT_MS)
 
 
-PARTS: dict[str, Callable[[], bool]] = {part.__name__: part for part in (storm, rejoin, scan, late, close)}
+PARTS: dict[str, Callable[[], bool]] = {part.__name__: part for part in (storm, groups, rejoin, scan, late, close)}
 
 
 def main() -> int:

@@ -44,14 +44,19 @@ static void test_good_step(void) {
     cores_free(&c);
 }
 
+/* Three peers have done the first operation of a step. */
+static void begin_step(struct cores *c) {
+    cores_make(c, 3, NULL);
+    pccl_operation *op[3];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(c, i, sum(i));
+    cores_run(c, 1000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "first operation");
+}
+
 /* Peer 0 is done with its step when peer 2 dies; peer 1 has not started it. Both must do it again, together. */
 static void test_broken_step(void) {
     struct cores c;
-    cores_make(&c, 3, NULL);
-    pccl_operation *op[3];
-    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
-    cores_run(&c, 1000);
-    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "first operation");
+    begin_step(&c);
     cores_kill(&c, 2);
     cores_run(&c, 100000);
     pccl_event event;
@@ -61,7 +66,7 @@ static void test_broken_step(void) {
     EXPECT(strstr(again->text, "repeat") && strstr(again->text, "rank 2 was lost"), "%s", again->text);
     expect_end(again, PCCL_PEER_LOST, "the next operation of a broken step");
     expect_end(end, PCCL_PEER_LOST, "the commit of a broken step");
-    for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, sum(i));
+    pccl_operation *op[2] = {cores_start(&c, 0, sum(0)), cores_start(&c, 1, sum(1))};
     pccl_operation *ends[2] = {cores_start(&c, 0, commit), cores_start(&c, 1, commit)};
     cores_run(&c, 1000);
     for (uint32_t i = 0; i < 2; i++) {
@@ -75,11 +80,7 @@ static void test_broken_step(void) {
 /* A call for the epoch that has ended tells of the broken step, too: the next one begins it anew. */
 static void test_broken_step_is_told_once(void) {
     struct cores c;
-    cores_make(&c, 3, NULL);
-    pccl_operation *op[3];
-    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, sum(i));
-    cores_run(&c, 1000);
-    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "first operation");
+    begin_step(&c);
     pccl_call bound = sum(0);
     bound.expected_epoch = c.epoch;
     cores_kill(&c, 2);
@@ -87,6 +88,7 @@ static void test_broken_step_is_told_once(void) {
     cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 2 was lost");
     expect_end(cores_start(&c, 0, bound), PCCL_PEER_LOST, "a call for the epoch before");
     expect_end(cores_start(&c, 1, commit), PCCL_PEER_LOST, "the commit of a broken step");
+    pccl_operation *op[2];
     for (uint32_t i = 0; i < 2; i++) {
         EXPECT(pccl__core_pending(c.core[i]) == 0, "the broken step is over");
         op[i] = cores_start(&c, i, sum(i));
