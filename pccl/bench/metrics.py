@@ -51,13 +51,13 @@ def figures(op: str, peers: int, size: int, times_ns: Sequence[int]) -> Figures:
 
 def bytes_per_byte(op: str, peers: int) -> float:
     """What the busiest rank must send or receive for each byte of the size. nccl-tests knows no scans: all but one rank
-    must send, and all but one receive, the whole vector."""
+    must send, and all but one receive, the whole vector. A pair's bytes go there and then back, over one link."""
     share = (peers - 1) / peers
     if op == "all_reduce":
         return 2 * share
     if op in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
         return share
-    return 0.0 if op == "barrier" else 1.0
+    return {"barrier": 0.0, "send_recv": 2.0}.get(op, 1.0)
 
 
 def iterations_for(warm_up_ns: Sequence[int]) -> int:

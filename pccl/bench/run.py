@@ -84,10 +84,10 @@ def _describe(team: Team, settings: Settings) -> dict[str, str]:
     """What bytes go through, of all processes together, and the algorithm. Raises TeamFailed where pccl's processes
     cannot share memory, but must."""
     answers = team.ask(do="describe")
-    transport = "+".join(sorted({name for answer in answers for name in answer["transport"].split("+")}))
+    transport = "+".join(sorted({name for answer in answers for name in answer["transport"].split("+")} - {""}))
     if team.name == "pccl" and settings.transport == "shm" and transport != "shm":
         raise TeamFailed(f"--transport shm: this system lets pccl's processes share no memory; they use {transport}")
-    return {"transport": transport, "algorithm": answers[0]["algorithm"]}
+    return {"transport": transport, "algorithm": next(filter(None, (one["algorithm"] for one in answers)), "")}
 
 
 def _check(team: Team, shape: Shape) -> bool:

@@ -47,8 +47,8 @@ def problems(settings: Settings) -> list[str]:
     known = [algorithm.name.lower() for algorithm in pccl.Algorithm]
     if settings.algorithm not in known:
         lines.append(f"--algorithm {settings.algorithm}: choose from {', '.join(known)}")
-    elif settings.op == "barrier" and settings.algorithm != "auto":
-        lines.append("a barrier takes no --algorithm")
+    elif settings.op in ("barrier", "send_recv") and settings.algorithm != "auto":
+        lines.append(f"{settings.op} takes no --algorithm")
     if settings.beside and settings.versus:
         lines.append("--beside and --vs: only pccl runs beside itself")
     return lines

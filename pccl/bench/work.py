@@ -19,6 +19,8 @@ ROOT = 0
 # Whose larger side holds a block for each rank: the source of the first, the target of the others.
 SPREADING = ("reduce_scatter", "scatter", "all_to_all")
 COLLECTING = ("all_gather", "gather", "all_to_all")
+# What goes between two ranks, there and back.
+PAIRED = ("send_recv",)
 # What only the root gives, or gets.
 FROM_ROOT = ("scatter",)
 TO_ROOT = ("reduce", "gather")
@@ -55,7 +57,8 @@ class Shape:
 
 class Work:
     """Buffers of one rank for one operation: the `part`-th of those in flight. In place, `source` and `target` overlap
-    as the collective prescribes. What has no meaning on this rank is empty."""
+    as the collective prescribes; those of a pair never do, or an answer would be checked against itself. What has no
+    meaning on this rank is empty."""
 
     def __init__(self, shape: Shape, rank: int, part: int = 0) -> None:
         self.shape = shape
@@ -64,13 +67,20 @@ class Work:
         op, count = shape.op, shape.count
         sources = count * shape.peers if op in SPREADING else count
         targets = count * shape.peers if op in COLLECTING else count
-        gives = rank == ROOT or op not in FROM_ROOT
-        gets = rank == ROOT or op != "gather"  # a reduction may need room on every rank
+        alone = op in PAIRED and self.partner is None
+        gives = (rank == ROOT or op not in FROM_ROOT) and not alone
+        gets = (rank == ROOT or op != "gather") and not alone  # a reduction may need room on every rank
         self.source: Array = np.zeros(sources if gives else 0, shape.dtype)
         self.target: Array = np.zeros(targets if gets else 0, shape.dtype)
-        if shape.in_place and gives and gets:
+        if shape.in_place and gives and gets and op not in PAIRED:
             self._overlap(slice(rank * count, (rank + 1) * count))
         self.clear()
+
+    @property
+    def partner(self) -> int | None:
+        """Ranks 0 and 1, 2 and 3, ... are pairs; of an odd number the last one has nobody."""
+        other = self.rank ^ 1
+        return other if other < self.shape.peers else None
 
     def _overlap(self, mine: slice) -> None:
         if len(self.source) > len(self.target):
@@ -103,6 +113,8 @@ class Work:
         mine = slice(self.rank * count, (self.rank + 1) * count)
         if op == "broadcast":
             return self._values(count, ROOT, step)
+        if op in PAIRED:
+            return self.source[:0] if self.partner is None else self._values(count, self.partner, step)
         if op == "scatter":
             return self._values(count * peers, ROOT, step)[mine]
         if op in ("all_gather", "gather"):

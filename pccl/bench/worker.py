@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from pccl.bench import contenders
-from pccl.bench.contenders.contender import Contender, Seat
+from pccl.bench.contenders.contender import Contender, Seat, Together
 from pccl.bench.work import Shape, Work
 from pccl.fleet import Line
 
@@ -71,11 +71,7 @@ class Worker:
 
 
 def _all_at_once(starts: list[Callable[[], Any]]) -> Any:
-    """Starts all, waits for all; what the last one gave."""
-    outcome = None
-    for pending in [start() for start in starts]:
-        outcome = pending.wait()
-    return outcome
+    return Together([start() for start in starts]).wait()
 
 
 def main() -> None:

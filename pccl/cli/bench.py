@@ -20,6 +20,7 @@ Op = Literal[
     "scatter",
     "scan",
     "exscan",
+    "send_recv",
     "barrier",
 ]
 DType = Literal[
@@ -29,7 +30,7 @@ Transport = Literal["auto", "tcp", "shm"]
 
 
 def bench(
-    op: Annotated[Op, typer.Argument(help="The collective.")],
+    op: Annotated[Op, typer.Argument(help="The collective; send_recv: pairs, there and back.")],
     peers: Annotated[int, typer.Option(min=2, help="Processes per contender.")] = 2,
     sizes: Annotated[
         str, typer.Option(help="Bytes of the larger buffer: 4, 64K, 1M; lists with commas; ranges as 4..64M.")

@@ -76,9 +76,11 @@ def test_every_other_library_that_is_there_is_exact(op: str, options: tuple[str,
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
-def test_the_transport_can_be_chosen(transport: str) -> None:
-    names = [name for name in others("all_reduce") if transport not in CONTENDERS[name].lacks.get("transport", ())]
-    rows = measured("all_reduce", "--sizes", "64K", "--transport", transport, "--vs", ",".join(names))
+@pytest.mark.parametrize("op", ["all_reduce", "send_recv"])
+def test_the_transport_can_be_chosen(op: str, transport: str) -> None:
+    """Of three, one has no partner, and no link to tell of."""
+    names = [name for name in others(op) if transport not in CONTENDERS[name].lacks.get("transport", ())]
+    rows = measured(op, "--peers", "3", "--sizes", "64K", "--transport", transport, "--vs", ",".join(names))
     assert [(row["contender"], row["transport"]) for row in rows] == [(name, transport) for name in ["pccl", *names]]
 
 
@@ -117,9 +119,10 @@ def test_beside_a_large_operation() -> None:
     assert (row["priority"], row["beside"]) == (2, 1 << 20)
 
 
-def test_deferred_operations_are_exact_too() -> None:
+@pytest.mark.parametrize(("op", "peers"), [("all_reduce", "2"), ("send_recv", "3")])
+def test_deferred_operations_are_exact_too(op: str, peers: str) -> None:
     for inflight in ("1", "64"):
-        rows = measured("all_reduce", "--commit", "deferred", "--sizes", "4,1M", "--inflight", inflight)
+        rows = measured(op, "--peers", peers, "--commit", "deferred", "--sizes", "4,1M", "--inflight", inflight)
         assert all(row["exact"] for row in rows)
 
 

@@ -53,6 +53,7 @@ def test_figures_follow_nccl_tests() -> None:
         (1.5, ["all_reduce"]),
         (0.75, ["reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"]),
         (1.0, ["broadcast", "reduce", "scan", "exscan"]),
+        (2.0, ["send_recv"]),
         (0.0, ["barrier"]),
     ],
 )

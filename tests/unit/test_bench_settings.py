@@ -47,7 +47,9 @@ def test_everything_is_fine_by_default() -> None:
         ({"versus": ("socket",), "inflight": 2}, "--vs socket cannot do --inflight 2"),
         ({"versus": ("gloo",), "beside": 4}, "--beside and --vs: only pccl runs beside itself"),
         ({"versus": ("socket",), "transport": "shm"}, "--vs socket cannot do --transport shm"),
-        ({"op": "barrier", "algorithm": "ring"}, "a barrier takes no --algorithm"),
+        ({"op": "barrier", "algorithm": "ring"}, "barrier takes no --algorithm"),
+        ({"op": "send_recv", "algorithm": "ring"}, "send_recv takes no --algorithm"),
+        ({"op": "send_recv", "versus": ("socket",)}, "--vs socket has no send_recv"),
     ],
 )
 @pytest.mark.usefixtures("all_installed")

@@ -37,7 +37,7 @@ CONTENDERS = {
         },
     ),
     "mpi": Library("mpi", "mpi4py", "pip install mpi4py, and an MPI library with mpiexec", {"dtype": ("float16",)}),
-    "socket": Library("sockets", "socket", lacks={"transport": ("shm",)}, concurrent=False),
+    "socket": Library("sockets", "socket", lacks={"op": ("send_recv",), "transport": ("shm",)}, concurrent=False),
 }
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pccl.bench.work import Work
@@ -19,6 +20,42 @@ class Seat:
     peers: int
     master: str
     settings: dict[str, Any]
+
+
+class Together:
+    """Operations that were started, as one."""
+
+    def __init__(self, pending: Sequence[Any]) -> None:
+        self._pending = pending
+
+    def wait(self) -> Any:
+        """Blocks until all have ended; what the last one gave."""
+        outcome = None
+        for one in self._pending:
+            outcome = one.wait()
+        return outcome
+
+
+def there_and_back(
+    work: Work, send: Callable[..., Any], receive: Callable[..., Any], *, start: bool, **options: Any
+) -> Callable[[], Any]:
+    """What one of a pair does, with calls that take the other one's rank and `options`: the lower rank sends first and
+    the other one answers; where both only start, they do so at once. Who has no partner does nothing."""
+    calls: list[Callable[[], Any]] = []
+    if work.partner is not None:
+        receives = partial(receive, work.partner, **options)
+        sends = partial(send, work.partner, **options)
+        calls = [sends, receives] if work.rank < work.partner and not start else [receives, sends]
+    if start:
+        return lambda: Together([call() for call in calls])
+
+    def one_by_one() -> Any:
+        outcome = None
+        for call in calls:
+            outcome = call()
+        return outcome
+
+    return one_by_one
 
 
 class Contender(ABC):

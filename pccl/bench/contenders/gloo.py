@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pccl.bench.contenders.contender import Contender, Seat
-from pccl.bench.work import ROOT, Work
+from pccl.bench.contenders.contender import Contender, Seat, there_and_back
+from pccl.bench.work import PAIRED, ROOT, Work
 
 # Untyped in some releases of torch, and not the same names in all.
 dist: Any = torch.distributed
@@ -57,6 +57,9 @@ class Gloo(Contender):
         that is not what was asked, its user copies first, and so do we."""
         op, in_place = work.shape.op, work.shape.in_place
         source, target = tensor(work.source), tensor(work.target)
+        if op in PAIRED:
+            send, receive = (dist.isend, dist.irecv) if start else (dist.send, dist.recv)
+            return there_and_back(work, partial(send, source), partial(receive, target), start=start, tag=work.part)
         call = partial(_call(work, source, target), async_op=start)
         if op == "all_to_all" and in_place:
             apart = torch.empty_like(source)

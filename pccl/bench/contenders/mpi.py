@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from pccl.bench.contenders.contender import Contender
-from pccl.bench.work import ROOT, Array, Work
+from pccl.bench.contenders.contender import Contender, there_and_back
+from pccl.bench.work import PAIRED, ROOT, Array, Work
 
 # The calls that take buffers as they are. Those that only start the work have a small letter behind an I.
 NAMES = {
@@ -49,8 +49,14 @@ class Mpi(Contender):
     def bind(self, work: Work, *, start: bool) -> Callable[[], Any]:
         """MPI broadcasts in place only, and its in-place reduce_scatter puts every rank's block first, so it cannot
         write to where this one belongs: there its user copies, and so do we."""
-        op, in_place, name = work.shape.op, work.shape.in_place, NAMES[work.shape.op]
-        call = getattr(MPI.COMM_WORLD, f"I{name.lower()}" if start else name)
+        op, in_place, world = work.shape.op, work.shape.in_place, MPI.COMM_WORLD
+        if op in PAIRED:
+            send, receive = (world.Isend, world.Irecv) if start else (world.Send, world.Recv)
+            return there_and_back(
+                work, partial(send, work.source), partial(receive, work.target), start=start, tag=work.part
+            )
+        name = NAMES[op]
+        call = getattr(world, f"I{name.lower()}" if start else name)
         if op == "broadcast" and not in_place and self.rank == ROOT:
             return partial(_copied_first, call, work)
         if op == "reduce_scatter" and in_place:

@@ -11,8 +11,8 @@ import numpy as np
 
 import pccl
 from pccl.bench.beside import Beside
-from pccl.bench.contenders.contender import Contender, Seat
-from pccl.bench.work import ROOT, Work
+from pccl.bench.contenders.contender import Contender, Seat, there_and_back
+from pccl.bench.work import PAIRED, ROOT, Work
 from pccl.fleet import gather
 
 
@@ -47,9 +47,9 @@ class Own(Contender):
         """Of all links; two joined by a plus sign if they differ."""
         return "+".join(sorted(set(self._comm.transports.values())))
 
-    def algorithm(self, outcome: pccl.ReduceInfo) -> str:
-        """As the operation's info has it."""
-        return pccl.Algorithm(outcome.algorithm).name.lower()
+    def algorithm(self, outcome: pccl.ReduceInfo | None) -> str:
+        """As the operation's info has it; empty for a rank that had none."""
+        return "" if outcome is None else pccl.Algorithm(outcome.algorithm).name.lower()
 
     def bind(self, work: Work, *, start: bool) -> Callable[[], Any]:
         """The public calls, as a user writes them; concurrent ones with tags of their own."""
@@ -57,6 +57,10 @@ class Own(Contender):
         options: dict[str, Any] = {"tag": work.part} if start else {}
         if self._priority:
             options["priority"] = self._priority
+        if op in PAIRED:
+            comm = self._comm
+            send, receive = (comm.send_async, comm.recv_async) if start else (comm.send, comm.recv)
+            return there_and_back(work, partial(send, source), partial(receive, target), start=start, **options)
         if self._algorithm is not pccl.Algorithm.AUTO:
             self._comm.explain_call(pccl.Collective[op.upper()], source, algorithm=self._algorithm)
             options["algorithm"] = self._algorithm
