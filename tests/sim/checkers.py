@@ -17,8 +17,8 @@ from pccl.protocol import journal
 from pccl.protocol.types import NOBODY, Answer, Change, Event, GroupView, Past, Record, VoteKind
 from pccl.scope import words
 from tests.sim.content import Content
-from tests.sim.dataplane import Key, Name, PeerId
 from tests.sim.election import Choice, choose
+from tests.sim.operation import Key, Name, PeerId
 
 Outcome = tuple[int, tuple[PeerId, ...]]
 
@@ -32,6 +32,8 @@ class Checkers:
         self._views: dict[int, tuple[Any, ...]] = {}
         self._installed: dict[PeerId, int] = {}
         self._outcomes: dict[Key, dict[PeerId, Outcome]] = {}
+        self._sent: dict[tuple[int, int, PeerId, PeerId], list[Key]] = {}
+        self._received: dict[tuple[int, int, PeerId, PeerId], dict[int, int]] = {}
         self._settled: dict[tuple[int, Name], tuple[bool, int, PeerId]] = {}
         self._states: dict[tuple[int, int], bytes] = {}
         self._answers: dict[tuple[PeerId, int], tuple[int, bool, bytes]] = {}
@@ -97,6 +99,26 @@ class Checkers:
                 f"split verdict: (tag {name[1]}, sequence {name[2]}{words(name[0])}) of epoch {epoch} succeeded on "
                 f"{winner.hex()[:8]} and was aborted on {loser.hex()[:8]}"
             )
+
+    def sent(self, epoch: int, tag: int, message: Key) -> None:
+        """Called as the next one of its tag; `message` ends with who sends it, and to whom."""
+        self._sent.setdefault((epoch, tag, *message[-2:]), []).append(message)
+
+    def one_receive_per_send(self, peer: PeerId, epoch: int, bound: int, tag: int, place: int, message: Key) -> None:
+        """Each receive has what was sent to its peer, with its tag, in the epoch it was called for, and nobody else has
+        that. What one sends to one with one tag comes in order, whoever else sends; `place` counts the peer's calls."""
+        pair = (epoch, tag, *message[-2:])
+        sent, received = self._sent.get(pair, []), self._received.setdefault(pair, {})
+        who = f"peer {peer.hex()[:8]} received message {message[1]} of {message[-2].hex()[:8]} in epoch {epoch}"
+        if message[-1] != peer or message not in sent or epoch != bound:
+            self.fail(f"{who}, which was not sent to its receive, of epoch {bound} and tag {tag}")
+            return
+        number = sent.index(message)
+        if number in received.values():
+            self.fail(f"{who} twice")
+        elif any((other < place) != (before < number) for other, before in received.items()):
+            self.fail(f"{who} out of order")
+        received[place] = number
 
     def whole_step(self, peer: PeerId, epoch: int, step: list[tuple[Any, int, tuple[PeerId, ...]]]) -> None:
         """A commit speaks for a whole step: all its operations ran in the commit's own epoch."""

@@ -7,7 +7,8 @@ what an operation is good for.
 The one idea: an operation is reduced to what the commit protocol sees of it. Its data phase ends when all needed
 members' frames are here; then a dissemination barrier runs; whoever completes it returns success. A deferred operation
 returns after its data phase, and the commit of its step is an operation that has only the barrier. A send and its
-receive are one operation of two members: one frame goes there, and the barrier is one word in return.
+receive are one operation of two members: one frame goes there, and the barrier is one word in return. A receive of any
+source is nameless until a frame has come that it may take (matching.py).
 
 Where the view's shape leaves links out, frames of members that are not joined are passed on by those between them, each
 frame once, and the barrier is a word of each member to all. Sends are for views of all links here.
@@ -16,7 +17,6 @@ frame once, and the barrier is a word of each member to all. Sends are for views
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pccl import scope
@@ -24,6 +24,8 @@ from pccl.errors import Status
 from pccl.messages import OperationName, ReportLine, View
 from pccl.protocol.topology import Arrangement, Shape
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED
+from tests.sim.matching import Matching
+from tests.sim.operation import Name, Operation, PeerId
 
 if TYPE_CHECKING:
     from tests.sim.network import Node
@@ -32,40 +34,6 @@ STALL_MS = 30.0
 TIMEOUT_MS = 1_500.0
 PATIENCE = 10
 """A member that is heard, but not about this operation, renews the patience so many times."""
-
-Key = tuple[Any, ...]
-Name = tuple[int, int, int]
-"""Scope, tag, sequence."""
-PeerId = bytes
-
-
-@dataclass(slots=True)
-class Operation:
-    """What the user started. `key` says which of the program's operations it is, and `kind` what is called for it, on
-    which all members must agree; `done` is called once: (key, None, epoch, members) after success,
-    (key, status, epoch, ()) otherwise. A `commit` settles the `deferred` operations before it. `scope` names the ranks
-    of a send and its receive; what is `bound` runs in that epoch only."""
-
-    key: Key
-    tag: int
-    kind: int
-    done: Callable[[Key, Status | None, int, tuple[PeerId, ...]], None]
-    deferred: bool = False
-    commit: bool = False
-    scope: int = 0
-    bound: int = 0
-    fated: bool = False
-    sequence: int = -1
-    state: int = NOT_STARTED
-    settles: int = 0
-    round: int = 0
-    heard: dict[PeerId, bool] = field(default_factory=dict)
-    bars: dict[int | PeerId, bool] = field(default_factory=dict)
-    progress_at: float = 0.0
-
-    @property
-    def stepwise(self) -> bool:
-        return self.deferred or self.commit
 
 
 class Group(NamedTuple):
@@ -111,6 +79,7 @@ class Engine:
         self._waiting: list[Operation] = []
         self._early: dict[int, list[tuple[PeerId, tuple[Any, ...]]]] = {}
         self._unread: dict[Name, list[tuple[PeerId, tuple[Any, ...]]]] = {}
+        self._matching = Matching()
         self._heard_at: dict[PeerId, float] = {}
         self._doubts: dict[PeerId, bool] = {}
         self._unseen: dict[tuple[int, bool, int], bool] = {}
@@ -149,11 +118,40 @@ class Engine:
         return len(self._open()) + len(self._waiting) + self._step_open
 
     def _open(self) -> list[Operation]:
-        return [it for it in self._operations.values() if it.state < RETURNED]
+        return [it for it in self._operations.values() if it.state < RETURNED] + self._matching.waiting
 
     def _launch(self, operation: Operation) -> None:
         if self._refuse(operation):
             return
+        operation.settles = self._deferred
+        if operation.deferred:
+            self._step_open = True
+            self._deferred += 1
+        if self._delays(operation):
+            self._matching.waiting.append(operation)
+            self._node.later(TIMEOUT_MS, self._give_up, operation)
+            self._match(operation.tag)
+        else:
+            self._begin(operation)
+
+    def _delays(self, operation: Operation) -> bool:
+        """Whether it must wait for a send before it has a name."""
+        return self._matching.delays(operation, self.members.index(self.peer))
+
+    def _match(self, tag: int) -> None:
+        """What may begin of the receives that wait, begins."""
+        while not self.frozen and (found := self._matching.take(tag, self._next)) is not None:
+            operation, operation.scope = found
+            self._begin(operation)
+
+    def _give_up(self, operation: Operation) -> None:
+        """Nothing has come for it. Nobody counts on what has no name, so it ends alone."""
+        if operation in self._matching.waiting and not self.frozen:
+            self._matching.waiting.remove(operation)
+            self._end(operation, Status.TIMEOUT)
+            self._match(operation.tag)
+
+    def _begin(self, operation: Operation) -> None:
         tag = self._tag(operation)
         operation.sequence = self._next.get(tag, 0)
         self._next[tag] = operation.sequence + 1
@@ -161,10 +159,6 @@ class Engine:
         self._operations[name] = operation
         operation.state = DATA_PHASE
         operation.progress_at = self._node.clock.now
-        operation.settles = self._deferred
-        if operation.deferred:
-            self._step_open = True
-            self._deferred += 1
         if operation.scope:
             if self._is_source(operation):
                 self._transmit(self._other(operation), ("data", self.epoch, name, operation.key, self.peer, 0))
@@ -268,7 +262,12 @@ class Engine:
         operation = self._operations.get(name)
         if operation is None:
             self._unread.setdefault(name, []).append((source, frame))
+            if name[0]:
+                self._matching.arrived(name)
+                self._match(name[1])
             return
+        if operation.from_any and what == "data":
+            operation.key = key
         if operation.key != key:
             self._witness.fail(f"numbering: epoch {epoch} {name} is {key} on the sender, {operation.key} here")
             return
@@ -442,6 +441,7 @@ class Engine:
         self._settle(committed, Status(view.cause or Status.PEER_LOST), left)
         for table in (self._operations, self._next, self._below, self._unread, self._doubts, self._passed_on):
             table.clear()
+        self._matching = Matching()
         self.epoch, self.frozen = view.epoch, False
         self.members = tuple(member.id for member in view.members)
         arranged, own = Arrangement(Shape(view.shape), view.ring, view.parents), self.members.index(self.peer)
@@ -476,7 +476,7 @@ class Engine:
                 self._lose(operation, cause, self.epoch)
         fated = [it for it in self._waiting if it.fated]
         self._waiting = [it for it in self._waiting if not it.fated]
-        for operation in fated:
+        for operation in [*self._matching.waiting, *fated]:
             told = told or operation.stepwise
             self._lose(operation, cause, self.epoch)
         if self._step_open:
@@ -491,4 +491,5 @@ class Engine:
                 self._end(operation, status)
             self._operations.clear()
             self._waiting.clear()
+            self._matching = Matching()
             self._step_open = self._step_broken = False

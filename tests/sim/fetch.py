@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pccl.messages import StateFailed, StateFetched, StatePlan, StateReceived, StateSource
-from tests.sim.dataplane import PeerId
+from tests.sim.operation import PeerId
 
 if TYPE_CHECKING:
     from tests.sim.content import Content

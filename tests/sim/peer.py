@@ -35,10 +35,11 @@ from pccl.protocol.types import (
     VoteKind,
 )
 from tests.sim.content import Content
-from tests.sim.dataplane import Group, Key, Operation, PeerId
+from tests.sim.dataplane import Group
 from tests.sim.fetch import Fetching
 from tests.sim.master import LIMITS
 from tests.sim.network import Node, Wire
+from tests.sim.operation import Key, Operation, PeerId
 from tests.sim.program import Outcome, Program
 
 if TYPE_CHECKING:
@@ -317,6 +318,14 @@ class SimPeer(Node):
         self.world.checkers.same_outcome(self.id, key, epoch, members)
         self.world.checkers.whole_step(self.id, epoch, step)
         self.world.operations += 1
+
+    def sent(self, epoch: int, tag: int, message: Key) -> None:
+        self.world.checkers.sent(epoch, tag, message)
+
+    def received(self, epoch: int, bound: int, tag: int, place: int, message: Key) -> None:
+        if self.world.lines is not None:
+            self.world.trace("received", f"{self.id.hex()[:8]} {message[1]} of {message[2].hex()[:8]} in epoch {epoch}")
+        self.world.checkers.one_receive_per_send(self.id, epoch, bound, tag, place, message)
 
     def aborted(self, status: Status, epoch: int) -> None:
         if self.world.lines is not None:

@@ -4,8 +4,9 @@
     connect; loop: sync_shared_state, a few operations (each one, or the whole step, repeated until it succeeds),
     are_peers_pending, and update_topology where somebody is
 
-In some steps members send to each other around their ranks. What one has got tells the others nothing, so such a step
-ends with an operation of all in the same epoch, and is repeated as a whole by everyone otherwise.
+In some steps members send to each other around their ranks, and receive by rank or from whoever sends. What one has got
+tells the others nothing, so such a step ends with an operation of all in the same epoch, and is repeated as a whole by
+everyone otherwise.
 
 What for: it uses the guarantees as a user would (G4, G8), and its state depends on the outcome of every operation, so
 that any disagreement shows in the next synchronisation. Must not know: messages, epochs to come, other peers.
@@ -28,7 +29,8 @@ from pccl.messages import StateAgreed, StateOffer
 from pccl.protocol.state_election import SharedStateSyncStrategy
 from pccl.protocol.types import VoteKind
 from tests.sim.content import FRESH, Content
-from tests.sim.dataplane import Group, Key, Operation, PeerId
+from tests.sim.dataplane import Group
+from tests.sim.operation import Key, Operation, PeerId
 
 TAGS = 2
 WINDOW = 3
@@ -50,6 +52,8 @@ class Host(Protocol):
     def mistaken(self) -> None: ...
     def finished(self, key: Key, epoch: int, members: tuple[PeerId, ...], step: list[Outcome]) -> None: ...
     def aborted(self, status: Status, epoch: int) -> None: ...
+    def sent(self, epoch: int, tag: int, message: Key) -> None: ...
+    def received(self, epoch: int, bound: int, tag: int, place: int, message: Key) -> None: ...
     def agreed(self, agreed: StateAgreed, content: Content) -> None: ...
 
 
@@ -94,7 +98,8 @@ class Program:
         self._calls: deque[Call] = deque()
         self._count = self._next = self._unseen = 0
         self._deferred = False
-        self._exchanges = 0
+        self._exchanges = self._called = 0
+        self._from_any = False
         self._group = Group(0, (), 0, False)
         self._looking = False
         self._repeat = self._realign = self._alone = False
@@ -174,6 +179,7 @@ class Program:
         self._count = 1 + digest[0] % 4
         self._deferred = digest[9] % 3 == 0
         self._exchanges = digest[10] % 4 if digest[11] % 3 == 0 else 0
+        self._from_any = self._exchanges > 0 and digest[12] % 2 == 0
         self._next = 0
         self._go_on()
 
@@ -190,7 +196,9 @@ class Program:
         if self.doing == "operations" and not self._repeat and not self._realign:
             if self._next == 0 and not self._calls and self._exchanges:
                 self._meet()
-            while self._next < self._total and len(self._calls) < WINDOW and not self._unseen:
+            # Who receives from anybody may get first what was sent last, so all must be sent.
+            window = self._total if self._from_any else WINDOW
+            while self._next < self._total and len(self._calls) < window and not self._unseen:
                 if self._exchanges and self._next == self._count and not self._deferred and self._calls:
                     break  # it would say that what is under way has succeeded
                 self._next += 1
@@ -208,7 +216,8 @@ class Program:
 
     def _call_exchange(self, index: int) -> None:
         """Sends to one a few ranks on, or receives from one as many ranks before, of the members that the step began
-        with."""
+        with. It may be from anybody: then what others send fits as well. Of two members there is but one to send, so
+        each second receive may name it."""
         group, size = self._group, len(self._group.members)
         distance = 1 + index // 2 % (size - 1)
         source, target = group.rank, (group.rank + distance) % size
@@ -216,14 +225,23 @@ class Program:
             source, target = (group.rank - distance) % size, group.rank
         call = Call(index, self.content.digest[5 + index // 2] % TAGS)
         self._calls.append(call)
+        self._called += 1
+        place, receives = self._called, index % 2 == 1
+        from_any = receives and self._from_any and (size > 2 or index % 4 == 1)
 
         def done(key: Key, status: Status | None, epoch: int, members: tuple[PeerId, ...]) -> None:
             call.outcome = (status, epoch, members)
+            if receives and status is None:
+                self.host.received(epoch, group.epoch, call.tag, place, key)
             self._plan_look()
 
-        key = (*self._key(index // 2), group.members[source], group.members[target])
-        whose = scope.of_pair(source, target)
-        self.host.start(Operation(key, call.tag, 0, done, deferred=self._deferred, scope=whose, bound=group.epoch))
+        key = () if from_any else (*self._key(index // 2), group.members[source], group.members[target])
+        whose = 0 if from_any else scope.of_pair(source, target)
+        if not receives:
+            self.host.sent(group.epoch, call.tag, key)
+        self.host.start(
+            Operation(key, call.tag, 0, done, self._deferred, scope=whose, from_any=from_any, bound=group.epoch)
+        )
 
     def _call_operation(self, index: int) -> None:
         if self._exchanges and index < self._count:
@@ -282,7 +300,8 @@ class Program:
             self._unseen = len(self._calls)
             self.host.aborted(status, epoch)
             self._alone = status is Status.TOO_FEW_PEERS
-            if status not in RETRIABLE:
+            only_here = status is Status.TIMEOUT and epoch == self.host.present().epoch
+            if status not in RETRIABLE or only_here:
                 self._realign = True
             elif self._deferred or self._exchanges:
                 self._repeat = True

@@ -19,11 +19,12 @@ from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Change, Notify, Record
 from tests.sim.checkers import Checkers
-from tests.sim.dataplane import Engine, PeerId
+from tests.sim.dataplane import Engine
 from tests.sim.faults import FAULTS, HARMLESS, HINDRANCES, Faults
 from tests.sim.links import Links
 from tests.sim.master import LIMITS, Disk, SimMaster
 from tests.sim.network import Clock, Wire
+from tests.sim.operation import PeerId
 from tests.sim.peer import JOINT_TIMEOUT_MS, Control, SimPeer
 from tests.sim.program import Habits
 
