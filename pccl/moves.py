@@ -81,7 +81,7 @@ class Moves(Caller):
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `gather` with parts that may differ: the root passes `recv_counts[r]`, the elements that rank r sends,
-        else CollectiveMismatch. Needs a link between each member and the root, else Unsupported."""
+        else CollectiveMismatch."""
         return self._run(
             parts.gather(send, recv, recv_counts, root, tag, timeout, self._modes, self._group(epoch)), priority
         )
@@ -117,7 +117,7 @@ class Moves(Caller):
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `scatter` with parts that may differ: the root passes `send_counts[r]`, the elements of `recv` of rank r,
-        else CollectiveMismatch. Needs a link between each member and the root, else Unsupported."""
+        else CollectiveMismatch."""
         return self._run(
             parts.scatter(send, send_counts, recv, root, tag, timeout, self._modes, self._group(epoch)), priority
         )
@@ -152,8 +152,7 @@ class Moves(Caller):
         timeout: float | None = None,
     ) -> ReduceInfo:
         """As `all_to_all` with parts that may differ: `send_counts[r]` elements go to rank r, `recv_counts[r]` come
-        from it; what one sends must be what the other expects, else CollectiveMismatch. Needs all links, else
-        Unsupported."""
+        from it; what one sends must be what the other expects, else CollectiveMismatch."""
         group = self._group(epoch)
         return self._run(
             parts.all_to_all(send, send_counts, recv, recv_counts, tag, timeout, self._modes, group), priority

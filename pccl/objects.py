@@ -73,8 +73,7 @@ class Objects(Caller):
         pickle: bool = False,
         max_bytes: int = OBJECT_BYTES,
     ) -> list[Any] | None:
-        """Returns the objects of all members, by rank, to rank `root`; None elsewhere. Needs a link between each member
-        and the root, else Unsupported."""
+        """Returns the objects of all members, by rank, to rank `root`; None elsewhere."""
         exchange = _exchange(self, tag, epoch, timeout, pickle, max_bytes)
         objects: list[Any] | None = self._follow("gather_object", tag, exchange.gather(value, root))
         return objects
@@ -90,8 +89,7 @@ class Objects(Caller):
         pickle: bool = False,
         max_bytes: int = OBJECT_BYTES,
     ) -> Any:
-        """Returns object r of the list `values` of rank `root` to rank r; elsewhere `values` is ignored. Needs a link
-        between each member and the root, else Unsupported."""
+        """Returns object r of the list `values` of rank `root` to rank r; elsewhere `values` is ignored."""
         exchange = _exchange(self, tag, epoch, timeout, pickle, max_bytes)
         return self._follow("scatter_object", tag, exchange.scatter(values, root))
 

@@ -235,7 +235,9 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
         op->progressed_ns = core->now_ns;
         op->last_peer = channel->peer;
         pccl_status status = pccl__exec_completed(&core->exec, op, transfer);
-        if (status != PCCL_OK)
+        if (status == PCCL_MISMATCH)
+            pccl__core_mismatch(core, op, &transfer->stamp, pccl__exec_origin(op, transfer), &transfer->peer_stamp);
+        else if (status != PCCL_OK)
             pccl__operation_failed(op, status);
         else
             pccl__operation_advance(op);

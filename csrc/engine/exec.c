@@ -6,74 +6,24 @@
 
 #include "base/bits.h"
 #include "base/check.h"
-
-enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_CHUNK = 4 };
+#include "engine/piece.h"
 
 /* Backups of this size, those of all members on this host together, leave the caches before anyone could want them
  * back. */
 enum { STREAM_BYTES = 16 << 20 };
 
-/* ---------------------------------------------------------------- pieces */
-
-/* One segment of one chunk: where it is in our buffers (PCCL__NOWHERE: not there). */
-struct piece {
-    struct pccl__place place;
-    bool moves; /* it has a transfer */
-};
-
-/* Their lengths are known to the two only that they pass between. */
-static bool has_private_parts(const struct pccl_operation *op) {
-    return op->layout.uneven && pccl__parts_are_private(op->call.collective);
-}
-
-/* Who shares something alone with one other learns of a disagreement only from a transfer, and of a send at all, so
- * there are empty ones, too. */
-static bool moves_when_empty(const struct pccl_operation *op) {
-    return has_private_parts(op) || pccl__is_pair(op->call.collective);
-}
-
-static struct piece piece_of(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
-    struct piece piece = {.place = pccl__layout_place(&op->layout, chunk)};
-    uint64_t skipped = min_u64(segment * op->segment_elements, piece.place.elements);
-    piece.place.elements = min_u64(piece.place.elements - skipped, op->segment_elements);
-    if (piece.place.input != PCCL__NOWHERE) piece.place.input += skipped;
-    if (piece.place.result != PCCL__NOWHERE) piece.place.result += skipped;
-    piece.moves = piece.place.elements > 0 || (segment == 0 && moves_when_empty(op));
-    return piece;
-}
-
-static uint32_t pieces_of(const struct pccl_operation *op, uint32_t chunk) {
-    uint64_t pieces = div_ceil(pccl__layout_place(&op->layout, chunk).elements, op->segment_elements);
-    return (uint32_t)max_u64(pieces, moves_when_empty(op));
-}
-
-static const uint8_t *input_at(const struct pccl_operation *op, struct piece piece) {
-    return op->input + piece.place.input * op->element_bytes;
-}
-
-static uint8_t *result_at(const struct pccl_operation *op, struct piece piece) {
-    return op->result + piece.place.result * op->element_bytes;
-}
+/* ---------------------------------------------------------------- the window */
 
 static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
 
-/* Both ends of every transfer cut alike, so this depends on nothing that only some members know. */
-static void cut_segments(const struct pccl__exec *exec, struct pccl_operation *op) {
-    uint64_t elements = pccl__layout_longest(&op->layout), segment = exec->segment_bytes;
-    bool agreed = !has_private_parts(op);
-    if (!segment && agreed) segment = max_u64(elements * op->element_bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT);
-    if (!exec->segment_bytes) segment = agreed ? min_u64(segment, LARGEST_SEGMENT) : LARGEST_SEGMENT;
-    op->segment_elements = max_u64(segment / op->element_bytes, 1);
-    op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
-    if (op->schedule->plan.steps_count == 0) op->segments = 0;
-}
-
-/* How many segments may be under way at a time; at least one. */
+/* How many segments may be under way at a time; at least one. While lengths are on their way nobody knows how many
+ * there will be. */
 static void open_window(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t left = PCCL__WINDOWS_BYTES - min_u64(exec->windows_bytes, PCCL__WINDOWS_BYTES);
     uint64_t window = min_u64(left / scratch_bytes(op), PCCL__WINDOW_SEGMENTS);
     window = min_u64(window, PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1));
-    op->slots = (uint32_t)min_u64(op->segments, max_u64(window, 1));
+    uint64_t segments = op->lengths_first && op->segments ? UINT32_MAX : op->segments;
+    op->slots = (uint32_t)min_u64(segments, max_u64(window, 1));
     exec->windows_bytes += op->slots * scratch_bytes(op);
 }
 
@@ -88,7 +38,7 @@ static const struct pccl__step *step_of(const struct pccl_operation *op, const s
 }
 
 /* The last write of a chunk that belongs to our result. */
-static bool lands_in_result(const struct pccl_operation *op, const struct pccl__task *task, struct piece piece) {
+static bool lands_in_result(const struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
     return op->schedule->last[task->step] && piece.place.result != PCCL__NOWHERE;
 }
 
@@ -109,13 +59,12 @@ static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *tran
     };
 }
 
-static void fill(struct pccl_operation *op, struct pccl__task *task, const void *data, struct piece piece) {
+static void fill(struct pccl_operation *op, struct pccl__task *task, const void *data, struct pccl__piece piece) {
     const struct pccl__plan *plan = &op->schedule->plan;
     const struct pccl__step *step = step_of(op, task);
     uint32_t name = plan->once ? step->chunk : step->round * plan->chunks + step->chunk;
-    fill_transfer(op, &task->transfer, name, op->slot[task->slot].segment, data,
-                  piece.place.elements * op->element_bytes);
-    if (has_private_parts(op)) /* only the two of them know, so the two must agree */
+    fill_transfer(op, &task->transfer, name, op->slot[task->slot].segment, data, piece.bytes);
+    if (pccl__pieces_are_private(op) && !op->lengths_first) /* only the two of them know, so the two must agree */
         pccl__stamp_part(&task->transfer.stamp, pccl__layout_place(&op->layout, step->chunk).elements);
 }
 
@@ -135,23 +84,24 @@ static pccl_status post(struct pccl__channel *channel, struct pccl_operation *op
     return status;
 }
 
-static struct piece piece_for(const struct pccl_operation *op, const struct pccl__task *task) {
-    return piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
+static struct pccl__piece piece_for(const struct pccl_operation *op, const struct pccl__task *task) {
+    return pccl__piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
 }
 
 static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     uint32_t previous = op->schedule->previous[task->step];
-    struct piece piece = piece_for(op, task);
-    fill(op, task, previous == PCCL__NO_STEP ? input_at(op, piece) : task_at(op, task->slot, previous)->value, piece);
+    struct pccl__piece piece = piece_for(op, task);
+    fill(op, task, previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value,
+         piece);
     pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
     if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
     return status;
 }
 
 /* Before the result's piece that this receive writes is overwritten for the first and only time. */
-static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct piece piece) {
+static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
     if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
-    uint8_t *at = result_at(op, piece);
+    uint8_t *at = pccl__piece_result(op, piece);
     size_t bytes = piece.place.elements * op->element_bytes;
     if (op->shadow_streams)
         pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
@@ -165,13 +115,15 @@ static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, str
     task->scratch = NULL;
 }
 
-/* Copies land in the result when they are the last write; all else lands in scratch. */
+/* Copies land in the result when they are the last write, lengths where they are kept; all else lands in scratch. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    struct piece piece = piece_for(op, task);
+    struct pccl__piece piece = piece_for(op, task);
     void *target;
-    if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
+    if (piece.is_length) {
+        target = pccl__length_at(op, piece.chunk);
+    } else if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
         save_input(op, task, piece);
-        target = result_at(op, piece);
+        target = pccl__piece_result(op, piece);
     } else {
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
         if (!target) return PCCL_NO_MEMORY;
@@ -215,7 +167,7 @@ static bool take_segment(struct pccl_operation *op, uint32_t slot_index) {
     for (uint32_t i = 0; i < schedule->plan.steps_count; i++) {
         struct pccl__task *task = task_at(op, slot_index, i);
         *task = (struct pccl__task){.step = i, .slot = slot_index};
-        bool moves = piece_of(op, schedule->plan.steps[i].chunk, slot->segment).moves;
+        bool moves = pccl__piece_of(op, schedule->plan.steps[i].chunk, slot->segment).moves;
         task->state = moves ? PCCL__TASK_WAITING : PCCL__TASK_DONE;
         slot->open += moves;
         for (uint32_t d = schedule->first_dependent[i]; d != PCCL__NO_STEP; d = schedule->next_dependent[d])
@@ -256,14 +208,15 @@ static pccl_status close_task(struct pccl__exec *exec, struct pccl_operation *op
 
 static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
-    struct piece piece = piece_for(op, task);
+    struct pccl__piece piece = piece_for(op, task);
     uint32_t previous = op->schedule->previous[task->step];
-    const void *ours = previous == PCCL__NO_STEP ? input_at(op, piece) : task_at(op, task->slot, previous)->value;
+    const void *ours =
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
     const void *theirs = task->transfer.data;
     void *target = task->scratch;
     if (lands_in_result(op, task, piece)) {
         save_input(op, task, piece);
-        target = result_at(op, piece);
+        target = pccl__piece_result(op, piece);
     }
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
     exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
@@ -312,7 +265,7 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
 static uint32_t count_receives(const struct pccl_operation *op) {
     uint32_t open = 0;
     for (uint32_t i = 0; i < op->schedule->receives_count; i++)
-        open += pieces_of(op, op->schedule->plan.steps[op->schedule->receives[i]].chunk);
+        open += pccl__pieces_of(op, op->schedule->plan.steps[op->schedule->receives[i]].chunk);
     return open;
 }
 
@@ -322,11 +275,11 @@ static void copy_unreceived(struct pccl_operation *op) {
     uint32_t first, end;
     pccl__layout_kept(&op->layout, &first, &end);
     for (uint32_t chunk = first; chunk < end; chunk++) {
-        struct piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
+        struct pccl__piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
         if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
             continue;
-        const uint8_t *source = input_at(op, whole);
-        uint8_t *target = result_at(op, whole);
+        const uint8_t *source = pccl__piece_input(op, whole);
+        uint8_t *target = pccl__piece_result(op, whole);
         if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
     }
 }
@@ -371,7 +324,8 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
     size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
     size_t pieces = op->shadow_use == PCCL__SHADOW_BACKUP ? (size_t)op->schedule->plan.chunks * op->segments : 0;
-    op->arena_bytes = tasks + finish + slots + pieces + steps + 1;
+    size_t lengths = pccl__lengths_bytes(op);
+    op->arena_bytes = tasks + finish + slots + pieces + lengths + steps + 1;
     op->arena = pccl__pool_take(exec->pool, op->arena_bytes);
     if (!op->arena) return PCCL_NO_MEMORY;
     uint8_t *at = op->arena;
@@ -379,10 +333,9 @@ static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op
     op->finish.transfer = (struct pccl__transfer *)(at += tasks);
     op->slot = (struct pccl__slot *)(at += finish);
     op->saved = at + slots;
-    op->finish.heard = op->saved + pieces;
-    memset(op->task, 0, tasks);
-    memset(op->finish.transfer, 0, finish);
-    memset(op->saved, 0, pieces + steps + 1);
+    op->lengths = op->saved + pieces;
+    op->finish.heard = op->lengths + lengths;
+    memset(op->arena, 0, op->arena_bytes);
     op->finish.steps = steps;
     return PCCL_OK;
 }
@@ -405,16 +358,34 @@ static pccl_status post_finish_receives(struct pccl__exec *exec, struct pccl_ope
     return status;
 }
 
+static pccl_status fill_slots(struct pccl__exec *exec, struct pccl_operation *op) {
+    pccl_status status = PCCL_OK;
+    for (uint32_t slot = 0; slot < op->slots && status == PCCL_OK; slot++)
+        if (op->slot[slot].open == 0) status = admit(exec, op, slot);
+    return status;
+}
+
+/* Once all lengths that pass us are here. */
+static pccl_status begin_data(struct pccl__exec *exec, struct pccl_operation *op) {
+    if (!op->lengths_first || op->lengths_known || op->open_receives > 0 || op->segments == 0) return PCCL_OK;
+    op->lengths_known = true;
+    pccl__lengths_end(op);
+    op->open_receives = count_receives(op);
+    return fill_slots(exec, op);
+}
+
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
-    cut_segments(exec, op);
+    pccl__pieces_cut(op, exec->segment_bytes);
     open_window(exec, op);
-    op->open_receives = count_receives(op);
+    op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
     pccl_status status = scale_input(exec, op);
     if (status == PCCL_OK) status = place_result(exec, op);
     if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
-    for (uint32_t slot = 0; slot < op->slots && status == PCCL_OK; slot++) status = admit(exec, op, slot);
+    if (status == PCCL_OK) pccl__lengths_begin(op);
+    if (status == PCCL_OK) status = fill_slots(exec, op);
+    if (status == PCCL_OK) status = begin_data(exec, op);
     if (status == PCCL_OK) copy_unreceived(op);
     return status;
 }
@@ -439,6 +410,20 @@ pccl_status pccl__exec_begin_finish(struct pccl__exec *exec, struct pccl_operati
     return finish_advance(exec, op);
 }
 
+/* A length has come that is not what we expect of its part. Then the transfer's stamps say so. */
+static bool contradicts(struct pccl_operation *op, struct pccl__task *task) {
+    struct pccl__piece piece = piece_for(op, task);
+    if (!piece.is_length || pccl__length_fits(op, piece.chunk)) return false;
+    task->transfer.peer_stamp = op->stamp;
+    pccl__stamp_part(&task->transfer.stamp, pccl__layout_place(&op->layout, piece.chunk).elements);
+    pccl__stamp_part(&task->transfer.peer_stamp, pccl__length_of(op, piece.chunk));
+    return true;
+}
+
+uint32_t pccl__exec_origin(const struct pccl_operation *op, const struct pccl__transfer *transfer) {
+    return pccl__layout_origin(&op->layout, step_of(op, LIST_ENTRY(transfer, struct pccl__task, transfer))->chunk);
+}
+
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__transfer *transfer) {
     if (is_finish(transfer)) {
         if (transfer->is_send) return PCCL_OK;
@@ -449,7 +434,9 @@ pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation 
     if (!transfer->is_send) {
         op->info.rx_bytes += transfer->bytes;
         task->state = PCCL__TASK_ARRIVED;
-        return apply(exec, op, task);
+        if (contradicts(op, task)) return PCCL_MISMATCH;
+        pccl_status status = apply(exec, op, task);
+        return status == PCCL_OK ? begin_data(exec, op) : status;
     }
     op->info.tx_bytes += transfer->bytes;
     read_done(exec, op, task);
@@ -474,8 +461,8 @@ size_t pccl__exec_restore(struct pccl_operation *op, size_t most) {
     size_t brought = 0;
     for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
         if (!op->saved[op->restored]) continue;
-        struct piece piece = piece_of(op, op->restored / op->segments, op->restored % op->segments);
-        uint8_t *at = result_at(op, piece);
+        struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
+        uint8_t *at = pccl__piece_result(op, piece);
         size_t bytes = piece.place.elements * op->element_bytes;
         memcpy(at, op->shadow + (at - op->result), bytes);
         brought += bytes;

@@ -48,9 +48,12 @@ struct pccl__exec {
  * name, algorithm and both schedules. Errors: NO_MEMORY, PEER_LOST (a broken channel); transfers may be posted
  * nevertheless, so cancel. */
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *operation);
-/* A transfer of this operation completed OK. Errors as above. */
+/* A transfer of this operation completed OK. Errors as above, or MISMATCH: the length of a part has come that passes
+ * through others, and it is not ours; the transfer's stamps differ in it. */
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *operation,
                                  struct pccl__transfer *transfer);
+/* The rank that a private part comes from. */
+uint32_t pccl__exec_origin(const struct pccl_operation *operation, const struct pccl__transfer *transfer);
 /* The result is whole; with `sent`: and all sends have completed too. */
 bool pccl__exec_data_done(const struct pccl_operation *operation, bool sent);
 /* Starts the finish phase. Errors as above. */

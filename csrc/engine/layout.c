@@ -134,6 +134,11 @@ struct pccl__place pccl__layout_place(const struct pccl__layout *layout, uint32_
     }
 }
 
+uint32_t pccl__layout_origin(const struct pccl__layout *layout, uint32_t chunk) {
+    if (layout->collective == PCCL_SCATTER) return layout->root;
+    return rank_at(layout, layout->collective == PCCL_ALL_TO_ALL ? chunk / layout->size : chunk);
+}
+
 void pccl__layout_kept(const struct pccl__layout *layout, uint32_t *first, uint32_t *end) {
     uint32_t kept = layout->position;
     if (layout->collective == PCCL_ALL_TO_ALL) kept += layout->position * layout->size;

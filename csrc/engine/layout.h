@@ -51,6 +51,9 @@ struct pccl__place {
 };
 struct pccl__place pccl__layout_place(const struct pccl__layout *layout, uint32_t chunk);
 
+/* Of private parts: the rank that a chunk comes from. */
+uint32_t pccl__layout_origin(const struct pccl__layout *layout, uint32_t chunk);
+
 /* Chunks that may be in our input and in our result, so that who receives none of them copies them: [first, end). */
 void pccl__layout_kept(const struct pccl__layout *layout, uint32_t *first, uint32_t *end);
 /* Elements of the longest chunk; of private uneven parts the longest of ours. */

@@ -98,7 +98,9 @@ struct pccl_operation {
     size_t element_bytes;
     uint64_t segment_elements;
     uint32_t segments, slots, admitted, finished_segments;
-    uint32_t open_receives; /* not yet applied, over all segments; sends are counted in the slots */
+    bool lengths_first, lengths_known; /* piece.h */
+    uint8_t *lengths;                  /* [chunks], 8 bytes of each; borrowed from the arena */
+    uint32_t open_receives;            /* not yet applied, over all segments; sends are counted in the slots */
     struct pccl__slot *slot;
     struct pccl__task *task; /* [slots * steps] */
     const uint8_t *input;    /* the caller's, or `scaled` */

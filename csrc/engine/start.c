@@ -11,6 +11,7 @@
 #include "engine/call.h"
 #include "engine/core.h"
 #include "engine/match.h"
+#include "engine/piece.h"
 #include "engine/prices.h"
 
 /* ---------------------------------------------------------------- schedules */
@@ -70,10 +71,11 @@ pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
 
 /* ---------------------------------------------------------------- choice */
 
-/* What a planner must be able to do. */
-static uint8_t needed(const pccl_call *call, const struct pccl__layout *layout) {
+/* What a planner must be able to do. Private uneven parts go straight where they can. */
+static uint8_t needed(const struct pccl__core *core, const pccl_call *call, const struct pccl__layout *layout) {
     if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
-    return layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
+    bool straight = core->group.shape.kind == PCCL_SHAPE_FULL;
+    return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
 }
 
 static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *layout) {
@@ -90,7 +92,7 @@ static const struct pccl__planner *wanted(const struct pccl__core *core, const p
  * links that are left do not serve this call. */
 static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call,
                                           const struct pccl__layout *layout) {
-    uint8_t traits = needed(call, layout);
+    uint8_t traits = needed(core, call, layout);
     const struct pccl__planner *planner = wanted(core, call, traits);
     return planner ? planner : pccl__planner_choose(&core->offers, call->collective, total_bytes(call, layout), traits);
 }
@@ -101,10 +103,7 @@ static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank)
     return position;
 }
 
-static const char *no_way(const pccl_call *call) {
-    if (call->flags & PCCL_DETERMINISTIC) return "no deterministic way around the links that are down: others have one";
-    return "no way for uneven parts around the links that are down: even parts have one";
-}
+static const char no_way[] = "no deterministic way around the links that are down: others have one";
 
 static void say_more(char *text, size_t text_bytes, const char *separator, const char *more) {
     size_t used = strlen(text);
@@ -121,9 +120,9 @@ static pccl_status explain_choice(const struct pccl__core *core, const pccl_call
         return PCCL_OK;
     }
     bool has_data = pccl__has_data(call->collective);
-    uint8_t traits = has_data ? needed(call, layout) : 0;
+    uint8_t traits = has_data ? needed(core, call, layout) : 0;
     const struct pccl__planner *planner = has_data ? choose(core, call, layout) : core->barrier;
-    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", no_way(call));
+    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, no_way);
     pccl__planner_explain(&core->offers, planner, &group->shape, has_data ? total_bytes(call, layout) : 0, traits, text,
                           text_bytes);
     char prices[160];
@@ -235,6 +234,7 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
     bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);
     op->algorithm = planner ? planner->algorithm : core->barrier->algorithm;
     op->layout.to_each = planner && planner->traits & PCCL__TO_EACH;
+    op->lengths_first = planner && pccl__pieces_are_private(op) && !(planner->traits & PCCL__DIRECT);
     op->layout.ring = by_rank ? NULL : group->ring;
     op->layout.position = by_rank ? group->rank : group->position;
     uint32_t root = 0;
@@ -269,7 +269,7 @@ static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, p
         pccl__operation_end(op, status, "%s: some links are down, and there is none to rank %u that operations use",
                             pccl_collective_name(op->call.collective), op->call.root);
     else if (status == PCCL_UNSUPPORTED)
-        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way(&op->call));
+        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way);
     else if (status == PCCL_INVALID)
         pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
     else

@@ -406,8 +406,9 @@ static void check_coverage(void) {
     for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
         pccl_collective collective = planner->collective;
         const char *name = pccl_collective_name(collective), *by = pccl_algorithm_name(planner->algorithm);
-        bool known = planner->traits & PCCL__DIRECT || !pccl__parts_are_private(collective);
-        uint32_t forms = pccl__in_parts(collective) && known ? 4 : 2;
+        bool straight = planner->traits & PCCL__DIRECT || planner->links != PCCL_SHAPE_FULL;
+        bool uneven = pccl__in_parts(collective) && (straight || !pccl__parts_are_private(collective));
+        uint32_t forms = uneven ? 4 : 2;
         for (uint32_t form = 0; form < forms; form++)
             EXPECT(succeeded[collective][planner->algorithm][form & 1][form >> 1], "%s by %s was not tried%s%s", name,
                    by, form & 1 ? " in place" : "", form & 2 ? " with uneven parts" : "");

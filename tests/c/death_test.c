@@ -110,9 +110,11 @@ static void repeat(struct one *it, uint32_t victim) {
     }
 }
 
+/* Private parts go straight where all links are there. */
 static bool may_be_uneven(const struct pccl__planner *planner) {
-    return planner->collective == PCCL_REDUCE_SCATTER || planner->collective == PCCL_ALL_GATHER ||
-           planner->traits & PCCL__DIRECT;
+    if (!pccl__in_parts(planner->collective)) return false;
+    return !pccl__parts_are_private(planner->collective) || planner->traits & PCCL__DIRECT ||
+           planner->links != PCCL_SHAPE_FULL;
 }
 
 static struct program_step step_of(const struct pccl__planner *planner, uint64_t seed) {

@@ -266,7 +266,40 @@ static void test_too_many(void) {
     cores_free(&c);
 }
 
+/* Where links are down a part passes through others: who it is for finds out by the length that goes first, and names
+ * who sends it, not who passed it on. */
+static void test_lengths_that_went_first(void) {
+    static const uint32_t parents[] = {0, 0, 1, 1};
+    enum { MEMBERS = 4 };
+    for (pccl_shape shape = PCCL_SHAPE_RING; shape <= PCCL_SHAPE_TREE; shape++) {
+        struct cores c;
+        cores_make(&c, MEMBERS, NULL);
+        c.shape = shape;
+        c.parents = shape == PCCL_SHAPE_TREE ? parents : NULL;
+        cores_install(&c, NULL, 0, PCCL_OK, NULL);
+        pccl_operation *op[MEMBERS];
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            uint64_t sent[MEMBERS] = {1, 2, 0, 3}, received[MEMBERS];
+            for (uint32_t from = 0; from < MEMBERS; from++) received[from] = sent[i];
+            if (i == 3) received[0] = 5; /* of which there are 3 */
+            pccl_call call = call_of(i, PCCL_ALL_TO_ALL, 0, PCCL_SUM, 0);
+            call.flags = PCCL_UNEVEN;
+            call.input_counts = sent;
+            call.output_counts = received;
+            call.output = data[i] + BIG / 2;
+            op[i] = cores_start(&c, i, call);
+        }
+        cores_run(&c, 1000);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            expect_mismatch(op[i], "rank 0 called all_to_all(float32[3], uneven",
+                            "rank 3 called all_to_all(float32[5]");
+        expect_good(&c);
+        cores_free(&c);
+    }
+}
+
 int main(void) {
+    test_lengths_that_went_first();
     test_pairs();
     test_late_caller(false);
     test_late_caller(true);

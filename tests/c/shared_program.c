@@ -23,10 +23,6 @@ static bool is_rooted(pccl_collective collective) {
            collective == PCCL_SCATTER;
 }
 
-static bool all_know(pccl_collective collective) {
-    return collective == PCCL_REDUCE_SCATTER || collective == PCCL_ALL_GATHER;
-}
-
 struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random) {
     static const pccl_dtype dtypes[] = {PCCL_INT8, PCCL_INT32, PCCL_FLOAT32, PCCL_FLOAT64, PCCL_COMPLEX64};
     static const pccl_reduce_op ops[] = {PCCL_SUM, PCCL_MIN, PCCL_MAX, PCCL_PREMUL_SUM};
@@ -41,7 +37,7 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
                             .priority = (int32_t)(number % 7) - 3};
     if (!pccl__reduces_dtype(step.call.op, step.call.dtype)) step.call.op = PCCL_SUM;
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
-    step.uneven = in_parts(collective) && (all_links || all_know(collective)) && prng_below(random, 2);
+    step.uneven = in_parts(collective) && prng_below(random, 2);
     if (all_links && pccl__reduces(collective) && prng_below(random, 3) == 0) step.call.flags = PCCL_DETERMINISTIC;
     if (prng_below(random, 2)) return step;
     pccl_algorithm *wish = &step.call.algorithm;

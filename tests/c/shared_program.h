@@ -20,7 +20,7 @@ struct program_step {
     uint32_t source, target; /* of a SEND, and the RECV that it is for `target`: numbers of peers */
 };
 
-/* `all_links`: also what needs a view of all links: uneven parts that only two members know, and a fixed order. */
+/* `all_links`: also what needs a view of all links: a fixed order. */
 struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random);
 
 /* Makes a step something that one peer sends to another. */

@@ -29,6 +29,30 @@ def hidden(number: int) -> str:
         return f"127.0.0.{70 + number}:{holder.getsockname()[1]}"
 
 
+def scattering(comm: pccl.Communicator) -> None:
+    """Parts whose length only two members know, also of two that have no link; then objects."""
+    us, root, everyone = comm.rank, comm.world_size - 1, range(comm.world_size)
+
+    def parts(pairs: list[tuple[int, int]]) -> tuple[np.ndarray[Any, Any], list[int]]:
+        each = [np.full(40_000 * source + target, 10 * source + target) for source, target in pairs]
+        return np.concatenate(each), [len(it) for it in each]
+
+    send, sent = parts([(us, to) for to in everyone])
+    want, received = parts([(source, us) for source in everyone])
+    recv = np.zeros_like(want)
+    comm.all_to_all_v(send, sent, recv, received)
+    assert np.array_equal(recv, want)
+    whole, lengths = parts([(it, root) for it in everyone])
+    own, _ = parts([(us, root)])
+    gathered, scattered = np.zeros_like(whole), np.zeros_like(own)
+    comm.gather_v(own, gathered if us == root else None, lengths if us == root else None, root)
+    assert us != root or np.array_equal(gathered, whole)
+    comm.scatter_v(whole if us == root else None, lengths if us == root else None, scattered, root)
+    assert np.array_equal(scattered, own)
+    objects = comm.gather_object("x" * us, root)
+    assert objects == (["x" * it for it in everyone] if us == root else None)
+
+
 def summing(line: Line, address: str, peers: str, link_timeout: str, advertise: str = "") -> None:
     """Sums until all have done STEPS; says what it took."""
     options = {"shm": "off", "link_timeout": float(link_timeout), "advertise": advertise or None}
@@ -57,6 +81,7 @@ def summing(line: Line, address: str, peers: str, link_timeout: str, advertise: 
         gathered = np.empty(5 * world, np.int64)
         comm.all_gather(np.full(5, comm.rank), gathered)
         assert gathered.tolist() == np.repeat(np.arange(world), 5).tolist()
+        scattering(comm)
         comm.barrier()
         line.send(kind="done", epochs=comm.epoch - epoch, failures=failures, world=world, algorithms=sorted(algorithms))
         line.receive()

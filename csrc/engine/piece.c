@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/piece.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+
+enum { SMALLEST_SEGMENT = 64 * 1024, LARGEST_SEGMENT = 256 * 1024, SEGMENTS_PER_CHUNK = 4 };
+
+/* ---------------------------------------------------------------- how long, how many */
+
+bool pccl__pieces_are_private(const struct pccl_operation *op) {
+    return op->layout.uneven && pccl__parts_are_private(op->call.collective);
+}
+
+/* Who shares something alone with one other learns of a disagreement only from a transfer, and of a send at all, so
+ * there are empty ones, too. Lengths that go first say as much. */
+static bool moves_when_empty(const struct pccl_operation *op) {
+    return !op->lengths_first && (pccl__pieces_are_private(op) || pccl__is_pair(op->call.collective));
+}
+
+/* What others say is believed only as far as it can be counted. */
+static uint64_t passing(const struct pccl_operation *op, uint32_t chunk) {
+    uint64_t pieces_most = UINT32_MAX / ((uint64_t)op->schedule->receives_count + 1);
+    return min_u64(pccl__length_of(op, chunk), pieces_most * op->segment_elements);
+}
+
+static struct pccl__place place_of(const struct pccl_operation *op, uint32_t chunk) {
+    struct pccl__place place = pccl__layout_place(&op->layout, chunk);
+    bool passes = place.input == PCCL__NOWHERE && place.result == PCCL__NOWHERE;
+    if (op->lengths_first && passes) place.elements = passing(op, chunk);
+    return place;
+}
+
+void pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes) {
+    uint64_t elements = pccl__layout_longest(&op->layout), segment = segment_bytes;
+    bool agreed = !pccl__pieces_are_private(op);
+    if (!segment && agreed) segment = max_u64(elements * op->element_bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT);
+    if (!segment_bytes) segment = agreed ? min_u64(segment, LARGEST_SEGMENT) : LARGEST_SEGMENT;
+    op->segment_elements = max_u64(segment / op->element_bytes, 1);
+    op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
+    if (op->lengths_first) op->segments = 1;
+    if (op->schedule->plan.steps_count == 0) op->segments = 0;
+}
+
+struct pccl__piece pccl__piece_of(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
+    struct pccl__piece piece = {.chunk = chunk, .place = {0, PCCL__NOWHERE, PCCL__NOWHERE}};
+    if (op->lengths_first && segment == 0) {
+        piece.bytes = PCCL__LENGTH_BYTES;
+        piece.moves = piece.is_length = true;
+        return piece;
+    }
+    piece.place = place_of(op, chunk);
+    uint64_t before = (segment - op->lengths_first) * op->segment_elements;
+    uint64_t skipped = min_u64(before, piece.place.elements);
+    piece.place.elements = min_u64(piece.place.elements - skipped, op->segment_elements);
+    if (piece.place.input != PCCL__NOWHERE) piece.place.input += skipped;
+    if (piece.place.result != PCCL__NOWHERE) piece.place.result += skipped;
+    piece.bytes = (uint32_t)(piece.place.elements * op->element_bytes);
+    piece.moves = piece.bytes > 0 || (segment == 0 && moves_when_empty(op));
+    return piece;
+}
+
+uint32_t pccl__pieces_of(const struct pccl_operation *op, uint32_t chunk) {
+    uint64_t pieces = div_ceil(place_of(op, chunk).elements, op->segment_elements);
+    return (uint32_t)max_u64(pieces, moves_when_empty(op));
+}
+
+const uint8_t *pccl__piece_input(const struct pccl_operation *op, struct pccl__piece piece) {
+    return piece.is_length ? pccl__length_at(op, piece.chunk) : op->input + piece.place.input * op->element_bytes;
+}
+
+uint8_t *pccl__piece_result(const struct pccl_operation *op, struct pccl__piece piece) {
+    return op->result + piece.place.result * op->element_bytes;
+}
+
+/* ---------------------------------------------------------------- lengths that go first */
+
+size_t pccl__lengths_bytes(const struct pccl_operation *op) {
+    return op->lengths_first ? (size_t)op->schedule->plan.chunks * PCCL__LENGTH_BYTES : 0;
+}
+
+uint8_t *pccl__length_at(const struct pccl_operation *op, uint32_t chunk) {
+    return op->lengths + (size_t)chunk * PCCL__LENGTH_BYTES;
+}
+
+uint64_t pccl__length_of(const struct pccl_operation *op, uint32_t chunk) {
+    return get_u64(pccl__length_at(op, chunk));
+}
+
+void pccl__lengths_begin(struct pccl_operation *op) {
+    memset(op->lengths, 0, pccl__lengths_bytes(op));
+    for (uint32_t chunk = 0; op->lengths_first && chunk < op->schedule->plan.chunks; chunk++) {
+        struct pccl__place place = pccl__layout_place(&op->layout, chunk);
+        if (place.input != PCCL__NOWHERE) put_u64(pccl__length_at(op, chunk), place.elements);
+    }
+}
+
+bool pccl__length_fits(const struct pccl_operation *op, uint32_t chunk) {
+    struct pccl__place place = pccl__layout_place(&op->layout, chunk);
+    return place.result == PCCL__NOWHERE || place.elements == pccl__length_of(op, chunk);
+}
+
+void pccl__lengths_end(struct pccl_operation *op) {
+    const struct pccl__plan *plan = &op->schedule->plan;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < plan->steps_count; i++)
+        most = (uint32_t)max_u64(most, pccl__pieces_of(op, plan->steps[i].chunk));
+    op->segments = 1 + most;
+}
