@@ -102,13 +102,13 @@ class Node:
 
 
 class Wire:
-    """One direction of a TCP connection between two nodes."""
+    """One direction of a TCP connection between two nodes. All that still comes of the one `before` comes first."""
 
-    def __init__(self, clock: Clock, source: Node, target: Node, delay: float) -> None:
+    def __init__(self, clock: Clock, source: Node, target: Node, delay: float, before: Wire | None = None) -> None:
         self._clock, self._source, self._target = clock, source, target
         self.slowness = 1.0
         self._delay = delay
-        self._last = 0.0
+        self._last = before._last if before else 0.0
         self._held = False
         self._queue: list[list[Any]] = []  # [action, argument] of each item under way; action None: lost
 

@@ -288,7 +288,8 @@ class SimPeer(Node):
     def start(self, operation: Operation) -> None:
         self.look_around()
         if self.world.lines is not None:
-            self.world.trace("starts", f"{self.id.hex()[:8]} {operation.key[1]} of tag {operation.tag}")
+            what = "a receive from anybody" if operation.from_any else operation.key[1]
+            self.world.trace("starts", f"{self.id.hex()[:8]} {what} of tag {operation.tag}")
         self.engine.start(operation)
 
     def pending(self) -> int:

@@ -165,9 +165,9 @@ class World:
     # ------------------------------------------------------------------------------------------ control connections
 
     def connect(self, peer: SimPeer) -> Control:
-        """A fresh control connection of `peer`."""
+        """A fresh control connection of `peer`. The router takes it when it has read the one before to its end."""
         self._generation += 1
-        up = Wire(self.clock, peer, self.master, self.delay)
+        up = Wire(self.clock, peer, self.master, self.delay, peer.control.up if peer.control else None)
         return Control(up, Wire(self.clock, self.master, peer, self.delay), self._generation)
 
     def is_cut_off(self, peer: SimPeer) -> bool:

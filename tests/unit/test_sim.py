@@ -14,12 +14,15 @@ import pytest
 from tests.sim.faults import FAULTS, HARMLESS, PASSIVE
 from tests.sim.master import AFTER, BEFORE, TORN
 from tests.sim.mutants import MUTANTS
+from tests.sim.network import Clock, Node, Wire
 from tests.sim.run import FIRST_SEED, MUTANT_SEEDS, Result, catch, kept_seeds, report, run_seed
 from tests.sim.storm import storm
 from tests.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(FIRST_SEED, FIRST_SEED + 50)
+SEED_FROM_ANY = 2
+"""Its programs receive from anybody."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *kept_seeds()])
@@ -96,6 +99,28 @@ def test_a_seed_is_one_run_whatever_the_hash_seed() -> None:
     ]
     assert traces[0] == traces[1]
     assert len(traces[0].splitlines()) > 20
+
+
+def test_a_trace_tells_who_receives_from_anybody_and_what_came() -> None:
+    world = World(SEED_FROM_ANY, record=True)
+    assert world.run() == []
+    told = "\n".join(world.lines or [])
+    assert "a receive from anybody of tag" in told
+    assert " received " in told
+
+
+def test_the_last_words_of_a_connection_come_before_the_first_of_the_next() -> None:
+    for seed in range(100):
+        clock = Clock(seed)
+        source, target = Node(clock), Node(clock)
+        heard: list[int] = []
+        old = Wire(clock, source, target, 4.0)
+        for word in range(3):
+            old.send(heard.append, word)
+        old.cut()
+        Wire(clock, source, target, 4.0, old).send(heard.append, 3)
+        clock.run(1_000.0, lambda: False)
+        assert heard == [*range(len(heard) - 1), 3]
 
 
 def test_a_violation_is_printed_with_its_seed_its_faults_and_a_command(capsys: pytest.CaptureFixture[str]) -> None:
