@@ -11,6 +11,7 @@
 
 #include "channel/inbox.h"
 #include "check.h"
+#include "engine/piece.h"
 #include "plan/plan.h"
 #include "shared_cores.h"
 
@@ -174,7 +175,50 @@ static void test_last_word_of_a_stopped_epoch(void) {
     end_full(&full);
 }
 
+/* ---------------------------------------------------------------- lengths that cannot be */
+
+/* The last of a line says that it gathers more than anybody could count. Who passes it on goes on, and the root, which
+ * expects something else, knows whom to name. The liar's link serves no operation. */
+static void test_impossible_length(void) {
+    static const uint64_t counts[MEMBERS] = {1, 2, 3};
+    static const uint8_t told[PCCL__LENGTH_BYTES] = {255, 255, 255, 255, 255, 255, 255, 255};
+    int32_t whole[6], own[2] = {0};
+    struct cores c;
+    cores_make(&c, MEMBERS, NULL);
+    c.shape = PCCL_SHAPE_RING;
+    cores_install(&c, NULL, 0, PCCL_OK, NULL);
+    pccl_call call = {.collective = PCCL_GATHER, .dtype = PCCL_INT32, .flags = PCCL_UNEVEN, .output = whole};
+    call.output_counts = counts;
+    call.input = whole;
+    pccl_operation *root = cores_start(&c, 0, call);
+    call = (pccl_call){.collective = PCCL_GATHER, .dtype = PCCL_INT32, .flags = PCCL_UNEVEN, .count = 2, .input = own};
+    pccl_operation *middle = cores_start(&c, 1, call);
+    const struct pccl__schedule *schedule = middle->schedule;
+    EXPECT(schedule->receives_count == 1 && middle->lengths_first, "%u", schedule->receives_count);
+    const struct pccl__step *step = &schedule->plan.steps[schedule->receives[0]];
+    struct pccl_operation nobody = {.state = PCCL__ENDED, .borrowed = 2}; /* never given back */
+    struct pccl__transfer lie = {
+        .key = {.epoch = c.epoch,
+                .step = schedule->plan.once ? step->chunk : step->round * schedule->plan.chunks + step->chunk},
+        .stamp = middle->stamp,
+        .data = (void *)(uintptr_t)told,
+        .owner = &nobody,
+        .bytes = sizeof told};
+    struct pccl__channel *link = c.core[2]->group.channels[1];
+    EXPECT(link->ops->post_send(link, &lie) == PCCL_OK);
+    cores_run(&c, 1000);
+    EXPECT(middle->segments > 1000, "%u", middle->segments);
+    pccl_operation *both[] = {root, middle};
+    for (int i = 0; i < 2; i++) {
+        EXPECT(both[i]->ended && both[i]->status == PCCL_MISMATCH, "%s", both[i]->text);
+        EXPECT(strstr(both[i]->text, "rank 2 called gather(int32[18446744073709551615]"), "%s", both[i]->text);
+        pccl__core_handle_free(both[i]);
+    }
+    cores_free(&c);
+}
+
 int main(void) {
+    test_impossible_length();
     for (int c = 0; c < PCCL_COLLECTIVE_COUNT; c++)
         for (int a = 0; a < PCCL_ALGORITHM_COUNT && pccl__reduces((pccl_collective)c); a++)
             if (pccl__planner_find((pccl_collective)c, (pccl_algorithm)a))

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "channel/sim.h"
 #include "engine/core.h"
+#include "engine/piece.h"
 #include "shared_fuzz.h"
 
 enum { OTHERS = 2, OPERATIONS = 6, SENDS = 16, COUNT = 20000, BYTES = 4 * COUNT, GUARD = 16, STATE_BYTES = 70000 };
@@ -69,7 +70,8 @@ static struct pccl__stamp pick_stamp(struct world *w) {
                                   .input_begins = begins};
     struct pccl__stamp stamp =
         pccl__stamp_pack(&call, &layout, (pccl_algorithm)fuzz_pick(&w->input, PCCL_ALGORITHM_COUNT));
-    if (layout.uneven && pccl__parts_are_private(call.collective)) pccl__stamp_part(&stamp, call.count);
+    bool straight = layout.uneven && pccl__parts_are_private(call.collective) && fuzz_pick(&w->input, 2);
+    if (straight) pccl__stamp_part(&stamp, call.count);
     uint32_t noise = fuzz_byte(&w->input);
     if (noise % 4 == 3) stamp.bytes[noise >> 2 & 15] = (uint8_t)fuzz_byte(&w->input);
     return stamp;
@@ -96,12 +98,13 @@ static void other_posts(struct world *w, uint32_t which) {
     if (transfer->state != PCCL__IDLE) return;
     for (uint32_t i = which * (SENDS / OTHERS); i < (which + 1) * (SENDS / OTHERS); i++)
         if (w->transfers[i].state == PCCL__POSTED && pccl__key_equal(&w->transfers[i].key, &key)) return;
-    static const uint32_t sizes[] = {0, 4, 32, 26668, STATE_BYTES};
+    static const uint32_t sizes[] = {0, 4, 32, 26668, STATE_BYTES, PCCL__LENGTH_BYTES};
+    static const uint64_t lengths[] = {0, 8, COUNT, UINT64_MAX};
     static uint8_t sink[SENDS][STATE_BYTES];
-    *transfer = (struct pccl__transfer){.key = key,
-                                        .stamp = pick_stamp(w),
-                                        .data = is_send ? bytes : sink[slot],
-                                        .bytes = sizes[fuzz_pick(&w->input, 5)]};
+    uint32_t size = sizes[fuzz_pick(&w->input, 6)];
+    const void *data = size == PCCL__LENGTH_BYTES ? (const void *)&lengths[fuzz_pick(&w->input, 4)] : bytes;
+    *transfer = (struct pccl__transfer){
+        .key = key, .stamp = pick_stamp(w), .data = is_send ? (void *)(uintptr_t)data : sink[slot], .bytes = size};
     pccl_status status = is_send ? w->other[which]->ops->post_send(w->other[which], transfer)
                                  : w->other[which]->ops->post_recv(w->other[which], transfer);
     if (status != PCCL_OK) transfer->state = PCCL__IDLE;
