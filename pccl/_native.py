@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pccl._cffi import ffi, lib
 from pccl.errors import Closed, PCCLError, error_for
-from pccl.messages import Member, OperationName, ReportLine
+from pccl.messages import NO_PRICES, Member, OperationName, Prices, ReportLine
 from pccl.trace.record import EVENT_KINDS, Link, Wait
 from pccl.trace.record import Event as RecordedEvent
 from pccl.trace.record import Operation as RecordedOperation
@@ -212,6 +212,7 @@ class Engine:
         cause_text: str = "",
         shape: int = constants.PCCL_SHAPE_FULL,
         parents: Sequence[int] = (),
+        prices: Prices = NO_PRICES,
     ) -> None:
         """Makes a view the current one; see `pccl_engine_install`, also for errors. `parents` belong to a tree."""
         members_raw = ffi.new("pccl_member[]", len(members))
@@ -230,6 +231,10 @@ class Engine:
         view.shape, view.parents = shape, parents_raw
         view.commits, view.commits_count = commits_raw, len(commits)
         view.cause, view.cause_text = cause, text_raw
+        view.prices.inside.latency_ns = prices.inside_latency_ns
+        view.prices.inside.bytes_per_s = prices.inside_bytes_per_s
+        view.prices.between.latency_ns = prices.between_latency_ns
+        view.prices.between.bytes_per_s = prices.between_bytes_per_s
         with self._slot() as slot:
             if lib.pccl_engine_install(self._engine, view, slot.error):
                 raise _failure(slot.error)

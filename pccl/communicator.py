@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,13 +28,14 @@ from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.lanes import Job, Lanes
-from pccl.messages import View
+from pccl.messages import MeasuredLink, MeasuredLinks, View, encode
 from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
+from pccl.trace.record import Link
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
 _SHARED_MEMORY = {"auto": 0, "off": 1}
@@ -325,9 +326,11 @@ class Communicator(Collectives, PointToPoint):
         return self._vote(VoteKind.ARE_PEERS_PENDING).flag
 
     def optimize_topology(self) -> None:
-        """Adopts the master's present choice of ring order. All accepted peers of the run must call it. Raises what
-        `update_topology` raises."""
-        self._vote(VoteKind.OPTIMIZE_TOPOLOGY)
+        """Adopts the master's present choice of ring order, and what links were seen to cost since they were made:
+        members choose algorithms by that (`explain_call` tells). All accepted peers of the run must call it. Raises
+        what `update_topology` raises."""
+        links = self._joined().trace("asked").links
+        self._vote(VoteKind.OPTIMIZE_TOPOLOGY, encode(_measured(links)))
 
     def sync_shared_state(
         self,
@@ -346,9 +349,9 @@ class Communicator(Collectives, PointToPoint):
 
     # ------------------------------------------------------------ down to the master and to the engine
 
-    def _vote(self, kind: VoteKind) -> Resolve:
+    def _vote(self, kind: VoteKind, body: bytes = b"") -> Resolve:
         control = self._joined()
-        with _traced(control), control.vote(kind) as call:
+        with _traced(control), control.vote(kind, body) as call:
             return call.result()
 
     def _run(self, request: Request, priority: int = 0) -> ReduceInfo:
@@ -414,6 +417,12 @@ class Communicator(Collectives, PointToPoint):
         installed = self._joined().installed
         assert installed is not None
         return Members(installed.view.epoch, len(installed.view.members), installed.rank).within(epoch)
+
+
+def _measured(links: Sequence[Link]) -> MeasuredLinks:
+    """What the kernel knows of links that bytes went over. What goes through shared memory it does not see."""
+    known = [it for it in links if it.heard_ns and it.rtt_ns and it.transport == "tcp"]
+    return MeasuredLinks(tuple(MeasuredLink(bytes.fromhex(it.peer), it.rtt_ns // 2, it.bytes_per_s) for it in known))
 
 
 @contextmanager

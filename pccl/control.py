@@ -519,6 +519,7 @@ class Control:
                 view.text,
                 view.shape,
                 view.parents,
+                view.prices,
             )
         except PCCLError as failure:
             return self._protocol.install_failed(view.epoch, str(failure), _now())

@@ -24,7 +24,7 @@ from pccl import scope
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -52,6 +52,28 @@ Revision = Annotated[int, Limit(0, 2**63 - 1)]
 Shape = Annotated[int, Limit(0, 2)]  # topology.Shape
 
 # ---------------------------------------------------------------------------------------------- parts of messages
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prices:
+    """What links cost, inside a host and between hosts; 0 is unknown. The measured half of `pccl_prices`."""
+
+    inside_latency_ns: U64
+    inside_bytes_per_s: U64
+    between_latency_ns: U64
+    between_bytes_per_s: U64
+
+
+NO_PRICES = Prices(0, 0, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredLink:
+    """The sender's link to `peer`, as far as it is known: one way, for a small message; 0 is unknown."""
+
+    peer: Id
+    latency_ns: U64
+    bytes_per_s: U64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -274,6 +296,13 @@ class StateOffer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredLinks:
+    """The body of an OPTIMIZE vote: what the voter's links showed so far."""
+
+    links: Annotated[tuple[MeasuredLink, ...], Limit(0, MAX_MEMBERS)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StateFetched:
     """The sender holds verified bytes of all that the plan of `sync` and `round` told it to fetch, and serves them if
     that said so. `taken`: the entries fetched in which members may differ."""
@@ -319,7 +348,8 @@ class Welcome:
 class View:
     """A new epoch of the receiver's group. `commits` are verdicts for epoch `previous`; what is not named there and
     has not returned is aborted with `cause` (a Status) and `text`. `ring` lists ranks in ring order. `shape` (a
-    topology.Shape) says which links operations use; `parents` is a tree's, by place in `ring`, else empty.
+    topology.Shape) says which links operations use; `parents` is a tree's, by place in `ring`, else empty. `prices` are
+    what algorithms are chosen by.
     A member in `admitted` (ranks) had no epoch before; for it `previous` and `commits` mean nothing. `census` is of
     the moment when the epoch was made, also when the view is told again."""
 
@@ -335,6 +365,7 @@ class View:
     census: Census
     shape: Shape = 0
     parents: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)] = ()
+    prices: Prices = NO_PRICES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -577,6 +608,7 @@ KINDS: dict[int, type] = {
     14: Withdraw,
     15: StatusRequest,
     16: Linked,
+    17: MeasuredLinks,
     64: Refused,
     65: Welcome,
     68: FreezeEpoch,

@@ -17,6 +17,7 @@ from typing import Any
 from pccl import messages
 from pccl.errors import Status
 from pccl.messages import (
+    NO_PRICES,
     PROTOCOL_VERSION,
     Hello,
     Leave,
@@ -347,7 +348,7 @@ def describe(what: Any) -> str:
             shown += [f"{field.name} {STATUS_NAMES.get(value, value)}"] if value else []
         elif field.name == "kind":
             shown.append(VoteKind(value).name)
-        elif field.name not in QUIET and value not in (b"", "", (), None, False):
+        elif field.name not in QUIET and value not in (b"", "", (), None, False, NO_PRICES):
             shown.append(f"{field.name} {_value(value)}")
     return " ".join([type(what).__name__, *shown])
 

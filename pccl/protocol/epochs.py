@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pccl.errors import Status
-from pccl.messages import FreezeEpoch, ReportLine, View, clip
+from pccl.messages import NO_PRICES, FreezeEpoch, Prices, ReportLine, View, clip
 from pccl.protocol.links import Links
+from pccl.protocol.prices import Measured, agree
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
 from pccl.protocol.suspicion import Suspicions
 from pccl.protocol.topology import Arrangement, Shape, arrange
@@ -116,7 +117,8 @@ class Epochs:
         arranged = self.arrangement(members, now, newcomers)
         ranks = {peer: rank for rank, peer in enumerate(members)}
         avoided = tuple(sorted(_ranks(pair, ranks) for pair in self._links.avoided(members)))
-        links = (int(arranged.shape), arranged.parents, avoided)
+        prices = self.prices(group, survivors) if group else NO_PRICES
+        links = (int(arranged.shape), arranged.parents, avoided, prices)
         if group is None or group.gathering is None:
             text = "the group begins"
             return GroupView(epoch, 0, number, tuple(members), arranged.ring, admitted, (), Status.OK, text, *links)
@@ -146,10 +148,26 @@ class Epochs:
         shaky = [_ranks(pair, ranks) for pair in self._links.shaky(members, now)]
         return arrange(placed, avoided, shaky)
 
+    def prices(self, group: Group, members: Sequence[PeerId]) -> Prices:
+        """What links between `members` cost, as far as any of them measured it."""
+        ranks = {peer: rank for rank, peer in enumerate(members)}
+        hosts = [self._roster.past.admissions[peer].member.host_id for peer in members]
+        known = [
+            Measured(rank, ranks[link.peer], link.latency_ns, link.bytes_per_s)
+            for rank, peer in enumerate(members)
+            for link in group.measured.get(peer, ())
+            if link.peer in ranks and link.peer != peer
+        ]
+        return agree(hosts, known, group.view.prices)
+
     def would_change(self, group: Group, now: int) -> bool:
-        """Whether a next view of the same members would be arranged in another way. A group that is being gathered
-        changes in any case, and its survivors need not hang together before those that are cut off are known."""
-        return group.gathering is not None or self.arrangement(group.members, now) != self.present(group)
+        """Whether a next view of the same members would be arranged in another way, or have other prices. A group that
+        is being gathered changes in any case, and its survivors need not hang together before those that are cut off
+        are known."""
+        if group.gathering is not None:
+            return True
+        other_prices = self.prices(group, group.members) != group.view.prices
+        return other_prices or self.arrangement(group.members, now) != self.present(group)
 
     def has_healed(self, group: Group) -> bool:
         """Whether a link that the group avoids stands again."""
@@ -195,6 +213,7 @@ class Epochs:
             view.census,
             view.shape,
             view.parents,
+            view.prices,
         )
 
 

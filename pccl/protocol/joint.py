@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pccl import scope
-from pccl.errors import Status
+from pccl.errors import ProtocolError, Status
 from pccl.messages import (
     HasStarted,
+    MeasuredLinks,
     Message,
     OperationName,
     Probe,
@@ -28,6 +29,7 @@ from pccl.messages import (
     VoteResult,
     Withdraw,
     clip,
+    decode,
 )
 from pccl.protocol import absence
 from pccl.protocol.epochs import Epochs
@@ -195,6 +197,8 @@ class JointCalls:
             else:
                 self._ask_voter(entry.id, group)
             return
+        if message.kind == VoteKind.OPTIMIZE_TOPOLOGY and message.body and not self._measured(entry, message.body, now):
+            return
         name = f"rank {group.rank(entry.id)} of group {entry.group}"
         vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name, now)
         clash = self._votes.cast(vote)
@@ -206,6 +210,19 @@ class JointCalls:
         if vote.kind is not VoteKind.ARE_PEERS_PENDING:
             group.forget_stalls(entry.id)
         self._ask_voter(entry.id, group)
+
+    def _measured(self, entry: Peer, body: bytes, now: int) -> bool:
+        """What the voter's links showed so far, for the prices of the next view. False: that was nothing of the kind,
+        and the voter is gone."""
+        try:
+            links = decode(body)
+        except ProtocolError as error:
+            links = error
+        if not isinstance(links, MeasuredLinks):
+            self._fault(entry.id, f"optimize_topology with a body that says nothing of links: {links!r:.200}", now)
+            return False
+        self._roster.groups[entry.group].measured[entry.id] = links.links
+        return True
 
     def withdraw(self, entry: Peer, message: Withdraw, now: int) -> None:
         """A voter, or one that this master never heard voting, gives up. A complete vote gets its own answer soon; but

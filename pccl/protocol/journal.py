@@ -12,6 +12,7 @@ records with it.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import zlib
 from typing import Any
@@ -19,10 +20,10 @@ from typing import Any
 import msgpack
 
 from pccl.errors import ProtocolError
-from pccl.messages import Census, Member, OperationName
+from pccl.messages import Census, Member, OperationName, Prices
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
-JOURNAL_VERSION = 5
+JOURNAL_VERSION = 6
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 SECRET_BYTES = 16
 _HEAD = struct.Struct("<III")
@@ -166,19 +167,16 @@ def _pack(record: Record) -> list[Any]:
             it.shape,
             it.parents,
             it.avoided,
-            _census(it.census),
+            dataclasses.astuple(it.prices),
+            dataclasses.astuple(it.census),
         ]
         for it in record.views
     ]
     answers = [
-        [it.peer, it.call, int(it.status), it.text, it.flag, it.body, it.epoch, _census(it.census)]
+        [it.peer, it.call, int(it.status), it.text, it.flag, it.body, it.epoch, dataclasses.astuple(it.census)]
         for it in record.answers
     ]
     return [_CHANGE, admissions, views, answers, [[it.group, it.body] for it in record.memories]]
-
-
-def _census(census: Census) -> list[int]:
-    return [census.peers, census.groups, census.largest_group]
 
 
 def _unpack(payload: bytes, offset: int) -> Record:
@@ -217,6 +215,7 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], 
                 shape,
                 tuple(parents),
                 tuple((low, high) for low, high in avoided),
+                Prices(*prices),
                 Census(*census),
             )
             for (
@@ -232,6 +231,7 @@ def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], 
                 shape,
                 parents,
                 avoided,
+                prices,
                 census,
             ) in views
         ),

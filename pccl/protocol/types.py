@@ -16,7 +16,7 @@ from enum import Enum, IntEnum
 from typing import Protocol, TypeAlias
 
 from pccl.errors import Status
-from pccl.messages import Census, Member, Message, OperationName, ReportLine, View
+from pccl.messages import NO_PRICES, Census, Member, Message, OperationName, Prices, ReportLine, View
 
 PeerId: TypeAlias = bytes
 """16 random bytes, fresh per process start, also the zmq routing id."""
@@ -138,7 +138,8 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """One group's new epoch. `members` empty: the group has ended. `shape` and `parents` as in topology.Arrangement;
-    `avoided` are the pairs of ranks whose links are not to be used, `census` counts the run when the epoch was made."""
+    `avoided` are the pairs of ranks whose links are not to be used, `prices` what the others cost. `census` counts the
+    run when the epoch was made."""
 
     epoch: int
     previous: int
@@ -152,6 +153,7 @@ class GroupView:
     shape: int = 0
     parents: tuple[int, ...] = ()
     avoided: tuple[tuple[int, int], ...] = ()
+    prices: Prices = NO_PRICES
     census: Census = NO_CENSUS
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pccl.errors import ProtocolError
-from pccl.messages import Census, Member, OperationName
+from pccl.messages import Census, Member, OperationName, Prices
 from pccl.protocol import journal
 from pccl.protocol.types import Admission, Answer, Change, GroupView, Memory, Past, Record, Settings
 
@@ -52,6 +52,7 @@ def histories(draw: st.DrawFn) -> list[Record]:
             draw(st.integers(0, 16)),
             draw(st.text(max_size=5)),
             census=draw(CENSUSES),
+            prices=Prices(*draw(st.tuples(*[st.integers(0, 2**40)] * 4))),
         )
         answers = [Answer(peer, epoch, 0, "", draw(st.booleans()), b"x", epoch, draw(CENSUSES)) for peer in members]
         records.append(Change(tuple(_admission(peer, group) for peer in members), (view,), tuple(answers)))
