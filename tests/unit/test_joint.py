@@ -265,8 +265,8 @@ def test_a_vote_said_again_gets_the_answer_it_got_before() -> None:
 def test_different_calls_fail_for_all_callers_at_once(first: VoteKind, second: VoteKind) -> None:
     bench = Bench()
     bench.together("a", "b", "c")
-    bench.vote("a", first, offer(0, "x"))
-    bench.vote("b", second, offer(0, "x"))
+    bench.vote("a", first, offer(0, "x") if first is SYNC else b"")
+    bench.vote("b", second, offer(0, "x") if second is SYNC else b"")
     bench.run()
     assert _status(bench, "a") is _status(bench, "b") is Status.CALL_MISMATCH
     assert bench.now == 0
