@@ -217,7 +217,7 @@ uint64_t pccl_scope(uint32_t source, uint32_t target);
 
 /* What a link costs. 0: not known, so that a default is taken. */
 typedef struct pccl_price {
-    uint64_t latency_ns;  /* one way, for a small message */
+    uint64_t latency_ns;  /* one way, of the path alone: to wake who waits comes on top */
     uint64_t transfer_ns; /* what each message costs who handles it */
     uint64_t bytes_per_s; /* one way */
 } pccl_price;

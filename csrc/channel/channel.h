@@ -158,7 +158,7 @@ struct pccl__channel {
     uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */
     uint64_t heard_ns;    /* when bytes last came from the other side */
     uint64_t rtt_ns;      /* measured; 0 unknown, here and below */
-    uint64_t bytes_per_s; /* as quick as it was when it had much to send */
+    uint64_t bytes_per_s; /* as quick as it was when it last had much to send */
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
     const char *medium;        /* what its bytes go through: "tcp", "shm"; NULL before the first connection */

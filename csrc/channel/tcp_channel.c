@@ -286,19 +286,23 @@ static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__d
     list_splice(&done->notices, &channel->notices);
 }
 
-/* Its stripes share the path, so they add up. What goes through shared memory, the kernel does not see. */
+/* Its stripes share the path, so they add up; one that had too little to send is taken to be like the others. What goes
+ * through shared memory is not measured: large pieces are fetched from where they lie, and how long the rest takes is
+ * a matter of cores. */
 static void measure(struct pccl__channel *base) {
     const struct tcp_channel *channel = tcp_channel_of(base);
-    uint64_t together = 0;
+    uint64_t rtt_ns = 0, together = 0, busy = 0, up = 0;
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         const struct tcp_stripe *stripe = channel->stripes[i];
-        struct tcp_path path;
         if (!stripe || stripe->state != TCP_STRIPE_UP || stripe->medium.rings) continue;
-        if (!pccl__tcp_path_measure(stripe->fd, &path)) continue;
-        if (!base->rtt_ns || path.rtt_ns < base->rtt_ns) base->rtt_ns = path.rtt_ns;
-        together += path.bytes_per_s;
+        uint64_t round_ns = pccl__tcp_path_rtt_ns(stripe->fd), pace = pccl__tcp_pace_bytes_per_s(&stripe->pace);
+        if (round_ns && (!rtt_ns || round_ns < rtt_ns)) rtt_ns = round_ns;
+        together += pace;
+        busy += pace > 0;
+        up++;
     }
-    if (together > base->bytes_per_s) base->bytes_per_s = together;
+    if (rtt_ns) base->rtt_ns = rtt_ns;
+    if (busy) base->bytes_per_s = together / busy * up;
 }
 
 /* ---------------------------------------------------------------- life */

@@ -6,7 +6,8 @@
  *     tcp_channel.c  the channel's table of operations        tcp_listener.c accepting, greetings of strangers
  *     tcp_send.c     which frame goes next; acknowledgements  tcp_link.c     dialling, losing, resuming stripes
  *     tcp_receive.c  what an arrived frame does               tcp_medium.c   what a stripe's bytes go through
- *     tcp_silence.c  stripes into which bytes vanish          tcp_wire.c, tcp_frame.c, tcp_socket.c
+ *     tcp_silence.c  stripes into which bytes vanish          tcp_pace.c     how quickly a stripe gets rid of bytes
+ *     tcp_path.c     what the kernel knows of a path          tcp_wire.c, tcp_frame.c, tcp_socket.c
  *
  * Reliability in one paragraph. DATA frames are counted per stripe and kept until acknowledged. When a stripe is lost,
  * each side stops reading it for good and tells on a living one how many DATA frames it had received (DOWN); what lies

@@ -68,6 +68,7 @@ void pccl__tcp_stripe_close(struct tcp_stripe *stripe) {
     if (stripe->fd >= 0) close(stripe->fd);
     stripe->fd = stripe->handle = -1;
     stripe->readable = stripe->writable = stripe->wants_out = false;
+    pccl__tcp_pace_dry(&stripe->pace);
 }
 
 static void stripe_ready(void *owner, int fd, unsigned events) {

@@ -11,24 +11,17 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The kernel knows no round trip yet. */
-static const uint32_t UNKNOWN_US = UINT32_MAX;
-
-bool pccl__tcp_path_measure(int fd, struct tcp_path *path) {
+uint64_t pccl__tcp_path_rtt_ns(int fd) {
     struct tcp_info info;
     memset(&info, 0, sizeof info);
     socklen_t bytes = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return false;
-    if (bytes < offsetof(struct tcp_info, tcpi_delivery_rate) + sizeof info.tcpi_delivery_rate) return false;
-    if (info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UNKNOWN_US) return false;
-    bool bulk = !info.tcpi_delivery_rate_app_limited;
-    *path = (struct tcp_path){.rtt_ns = info.tcpi_min_rtt * UINT64_C(1000),
-                              .bytes_per_s = bulk ? info.tcpi_delivery_rate : 0};
-    return true;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0) return 0;
+    if (bytes < offsetof(struct tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt) return 0;
+    return info.tcpi_min_rtt == UINT32_MAX ? 0 : info.tcpi_min_rtt * UINT64_C(1000); /* the former is: unknown */
 }
 #else
-bool pccl__tcp_path_measure(int fd, struct tcp_path *path) {
-    (void)fd, (void)path;
-    return false;
+uint64_t pccl__tcp_path_rtt_ns(int fd) {
+    (void)fd;
+    return 0;
 }
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "channel/tcp_channel.h"
 #include "kernel/kernel.h"
 
@@ -83,6 +84,7 @@ bool pccl__tcp_stripe_write(struct tcp_stripe *stripe) {
     size_t bytes;
     int count = gather(stripe, parts, &bytes);
     if (count == 0) {
+        pccl__tcp_pace_dry(&stripe->pace);
         set_wants_out(stripe, false);
         return false;
     }
@@ -92,8 +94,12 @@ bool pccl__tcp_stripe_write(struct tcp_stripe *stripe) {
         pccl__tcp_stripe_lost(stripe, errno, "cannot send");
         return false;
     }
-    if (sent > 0) advance(stripe, (size_t)sent);
+    if (sent > 0) {
+        pccl__tcp_pace_took(&stripe->pace, (uint64_t)sent);
+        advance(stripe, (size_t)sent);
+    }
     if (sent == (ssize_t)bytes) return true;
+    if (!stripe->medium.rings) pccl__tcp_pace_full(&stripe->pace, clock_now_ns());
     stripe->writable = false;
     set_wants_out(stripe, true);
     return false;

@@ -13,6 +13,7 @@
 #include "channel/inbox.h"
 #include "channel/tcp_frame.h"
 #include "channel/tcp_medium.h"
+#include "channel/tcp_pace.h"
 
 enum { TCP_READ_BUFFER = 32 * 1024 };
 
@@ -49,6 +50,7 @@ struct tcp_stripe {
     struct list retained; /* DATA frames that the other side has not acknowledged */
     uint64_t sent, acknowledged;
     uint32_t shown;                           /* DATA frames whose payload the other side fetches, not acknowledged */
+    struct tcp_pace pace;                     /* over the socket */
     uint64_t control_taken, control_answered; /* of control frames: the last one written here; acknowledged here */
 
     /* Whether the other side still receives: tcp_silence.c. */

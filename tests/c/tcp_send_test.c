@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * tcp_send_test.c - who goes first over a real link, through sockets and shared memory, with one stripe and several:
- * an urgent send waits for no more than what is on its way already, and operations take turns. (The rules of the line
- * itself: line_test.)
+ * an urgent send waits for no more than what is on its way already, operations take turns, and the link tells what it
+ * carries. (The rules of the line itself: line_test.)
  */
 #include "check.h"
 #include "shared_tcp.h"
@@ -92,6 +92,25 @@ static void operations_take_turns(struct pair_driver *driver, uint64_t seed) {
     pair_free(&pair);
 }
 
+/* Sockets that always have more to send tell a pace; those that have not, and shared memory, tell none. */
+static void a_busy_link_tells_its_pace(struct pair_driver *driver, bool sockets, uint64_t seed) {
+    struct pair pair;
+    pair_new(&pair, driver, seed, true);
+    pair_settle(&pair);
+    struct pccl__channel *sender = pair.ends[0].channel;
+    struct flow idle = {.tag = 1, .count = 1};
+    struct flow busy[3] = {{.tag = 2, .count = BULK}, {.tag = 3, .count = BULK}, {.tag = 4, .count = BULK}};
+    post(&pair, &idle, SMALL);
+    await(&pair, &idle, 1);
+    sender->ops->measure(sender);
+    EXPECT(sender->bytes_per_s == 0, "%llu", (unsigned long long)sender->bytes_per_s);
+    for (int i = 0; i < 3; i++) post(&pair, &busy[i], SEGMENT);
+    for (int i = 0; i < 3; i++) await(&pair, &busy[i], BULK);
+    sender->ops->measure(sender);
+    EXPECT((sender->bytes_per_s > 0) == sockets, "%llu", (unsigned long long)sender->bytes_per_s);
+    pair_free(&pair);
+}
+
 int main(void) {
     for (uint32_t stripes = 1; stripes <= 3; stripes += 2)
         for (uint32_t ring_bytes = 0; ring_bytes <= 64 * 1024; ring_bytes += 64 * 1024) {
@@ -100,6 +119,7 @@ int main(void) {
             for (uint64_t seed = 1; seed <= 3; seed++) {
                 urgent_overtakes(&driver, seed);
                 operations_take_turns(&driver, seed);
+                a_busy_link_tells_its_pace(&driver, ring_bytes == 0, seed);
             }
         }
     for (uint64_t seed = 1; seed <= 10; seed++) short_queues_in_a_hurry(seed);
