@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,14 +28,14 @@ from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.lanes import Job, Lanes
-from pccl.messages import MeasuredLink, MeasuredLinks, View, encode
+from pccl.messages import MAX_MEASURED_LINKS, MeasuredLink, MeasuredLinks, View, encode
 from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
-from pccl.trace.record import Link
+from pccl.trace.record import Trace
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
 _SHARED_MEMORY = {"auto": 0, "off": 1}
@@ -329,8 +329,7 @@ class Communicator(Collectives, PointToPoint):
         """Adopts the master's present choice of ring order, and what links were seen to cost since they were made:
         members choose algorithms by that (`explain_call` tells). All accepted peers of the run must call it. Raises
         what `update_topology` raises."""
-        links = self._joined().trace("asked").links
-        self._vote(VoteKind.OPTIMIZE_TOPOLOGY, encode(_measured(links)))
+        self._vote(VoteKind.OPTIMIZE_TOPOLOGY, encode(_measured(self._joined().trace("asked"))))
 
     def sync_shared_state(
         self,
@@ -419,10 +418,13 @@ class Communicator(Collectives, PointToPoint):
         return Members(installed.view.epoch, len(installed.view.members), installed.rank).within(epoch)
 
 
-def _measured(links: Sequence[Link]) -> MeasuredLinks:
-    """What the kernel knows of links that bytes went over. What goes through shared memory it does not see."""
-    known = [it for it in links if it.heard_ns and it.rtt_ns and it.transport == "tcp"]
-    return MeasuredLinks(tuple(MeasuredLink(bytes.fromhex(it.peer), it.rtt_ns // 2, it.bytes_per_s) for it in known))
+def _measured(trace: Trace) -> MeasuredLinks:
+    """What is known of links that bytes went over, the next ranks' first. Nothing is, of what goes through shared
+    memory."""
+    known = [it for it in trace.links if it.heard_ns and it.rtt_ns and it.transport == "tcp"]
+    known.sort(key=lambda link: link.rank < trace.header.rank)
+    links = (MeasuredLink(bytes.fromhex(it.peer), it.rtt_ns // 2, it.bytes_per_s) for it in known[:MAX_MEASURED_LINKS])
+    return MeasuredLinks(tuple(links))
 
 
 @contextmanager

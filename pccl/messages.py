@@ -37,6 +37,7 @@ MAX_STATE_ENTRIES = 65_536
 MAX_STATE_NAME_CHARACTERS = 255
 MAX_STATE_DIMENSIONS = 64
 MAX_STATUS_MEMBERS = 1024
+MAX_MEASURED_LINKS = 64
 ID_BYTES = 16
 
 Flag = bool
@@ -297,9 +298,9 @@ class StateOffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasuredLinks:
-    """The body of an OPTIMIZE vote: what the voter's links showed so far."""
+    """The body of an OPTIMIZE vote: what some of the voter's links showed so far."""
 
-    links: Annotated[tuple[MeasuredLink, ...], Limit(0, MAX_MEMBERS)]
+    links: Annotated[tuple[MeasuredLink, ...], Limit(0, MAX_MEASURED_LINKS)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

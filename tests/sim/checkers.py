@@ -9,10 +9,23 @@ what is said to the master, and at the journal, so they hold for any implementat
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 from pccl.errors import Status
-from pccl.messages import Message, ProbeReply, Report, StateAgreed, StateOffer, Suspect, View, Vote, decode
+from pccl.messages import (
+    NO_PRICES,
+    MeasuredLinks,
+    Message,
+    ProbeReply,
+    Report,
+    StateAgreed,
+    StateOffer,
+    Suspect,
+    View,
+    Vote,
+    decode,
+)
 from pccl.protocol import journal
 from pccl.protocol.types import NOBODY, Answer, Change, Event, GroupView, Past, Record, VoteKind
 from pccl.scope import words
@@ -50,6 +63,7 @@ class Checkers:
         self._agreed: dict[int, int] = {}
         self._removed: dict[PeerId, bool] = {}
         self._probed: dict[PeerId, bool] = {}
+        self._measured: dict[int, bool] = {}
 
     def fail(self, text: str) -> None:
         self.violations.append(text)
@@ -61,9 +75,10 @@ class Checkers:
     # ------------------------------------------------------------------------------------------ views and operations
 
     def one_membership_per_epoch(self, peer: PeerId, view: View) -> None:
-        """Whoever installs an epoch installs the same members, ring and verdicts; a peer's epochs rise (G9 rests on
-        it)."""
-        seen = (view.group, view.members, view.ring, view.commits, view.previous, view.cause)
+        """Whoever installs an epoch installs the same members, verdicts, and all that algorithms are chosen by; a
+        peer's epochs rise (G9 rests on it)."""
+        chosen_by = (view.ring, view.shape, view.parents, view.prices)
+        seen = (view.group, view.members, view.commits, view.previous, view.cause, chosen_by)
         if self._views.setdefault(view.epoch, seen) != seen:
             self.fail(f"epoch {view.epoch} has two meanings")
         if view.epoch <= self._installed.get(peer, 0):
@@ -138,6 +153,10 @@ class Checkers:
         """The master hears `message`, and knows who says it."""
         if isinstance(message, Vote):
             self._votes[peer] = message
+            if message.kind == VoteKind.OPTIMIZE_TOPOLOGY and message.body:
+                told = decode(message.body)
+                assert isinstance(told, MeasuredLinks)
+                self._measured.update((it, True) for link in told.links for it in (link.latency_ns, link.bytes_per_s))
         if isinstance(message, ProbeReply):
             self._probed[peer] = True
         suspect = message.suspect if isinstance(message, Report) else NOBODY
@@ -175,6 +194,7 @@ class Checkers:
             for view in record.views:
                 self._epochs_follow(view)
                 self._no_ghosts(view)
+                self._prices_were_measured(view)
             self._note_agreements(record)
         journal.apply(self._past, record)
         self._memories_were_told()
@@ -264,6 +284,16 @@ class Checkers:
             accusers = self._ghosts.get((peer, view.previous), [])
             if any(accuser in view.members for accuser in accusers):
                 self.fail(f"epoch {view.epoch} has {peer.hex()[:8]} as a member, dead and reported before")
+
+    def _prices_were_measured(self, view: GroupView) -> None:
+        """A price is what some member saw, and stays until one saw something else."""
+        before = self._past.views.get(view.group)
+        old = astuple(before.prices if before else NO_PRICES)
+        new = astuple(view.prices)
+        if view.members and any(
+            it != was and not (it and it in self._measured) for it, was in zip(new, old, strict=True)
+        ):
+            self.fail(f"epoch {view.epoch} has prices {new} after {old}, which nobody measured")
 
     def removed(self, peer: PeerId) -> None:
         """The master says that `peer` is a member no more; a restarted one may not know."""

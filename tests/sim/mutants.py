@@ -15,9 +15,11 @@ from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import (
+    NO_PRICES,
     Hello,
     Message,
     OperationName,
+    Prices,
     ProbeReply,
     ReportLine,
     StateFetched,
@@ -385,6 +387,28 @@ class UnprobedNewcomers(MasterProtocol):
         return super().start(now)
 
 
+class _ForgetfulEpochs(Epochs):
+    def prices(self, group: Group, members: Sequence[PeerId]) -> Prices:
+        return super().prices(group, members) if group.measured else NO_PRICES
+
+
+class PricesForOneEpoch(MasterProtocol):
+    """Keeps what was measured only until the next epoch."""
+
+    def start(self, now: int) -> list[MasterOutput]:
+        self._epochs.__class__ = _ForgetfulEpochs
+        return super().start(now)
+
+
+class OwnPrices(PeerProtocol):
+    """Chooses algorithms by prices of its own."""
+
+    def received(self, message: Message, now: int) -> list[PeerOutput]:
+        if isinstance(message, View):
+            message = replace(message, prices=Prices(1 + self.peer[0], 0, 0, 0))
+        return super().received(message, now)
+
+
 # ---------------------------------------------------------------------------------------------- suspicion, identity
 
 
@@ -554,7 +578,9 @@ MUTANTS: dict[str, Mutant] = {
     "NoReportAgain": Mutant(Kinds(peer=NoReportAgain), _RESTARTS),
     "TwoRecords": Mutant(Kinds(master=TwoRecords), ("join_storm", "journal_crash")),
     "NoVoteAgain": Mutant(Kinds(peer=NoVoteAgain), ("control_break", "leave")),
+    "OwnPrices": Mutant(Kinds(peer=OwnPrices), ("join_storm",)),
     "PartialAnswer": Mutant(Kinds(master=PartialAnswer), ("join_storm",)),
+    "PricesForOneEpoch": Mutant(Kinds(master=PricesForOneEpoch), ("join_storm", "leave")),
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
 }

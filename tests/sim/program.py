@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from pccl import messages, scope
 from pccl.errors import Status
-from pccl.messages import StateAgreed, StateOffer
+from pccl.messages import MeasuredLink, MeasuredLinks, StateAgreed, StateOffer
 from pccl.protocol.state_election import SharedStateSyncStrategy
 from pccl.protocol.types import VoteKind
 from tests.sim.content import FRESH, Content
@@ -121,12 +121,22 @@ class Program:
             VoteKind.SYNC_SHARED_STATE, StateOffer(self.content.step, int(self._strategy), self.content.entries())
         )
 
-    def _vote(self, kind: VoteKind, offer: StateOffer | None = None) -> None:
+    def _optimize(self) -> None:
+        """What it saw of its links is drawn: no two members see the same."""
+        group = self.host.present()
+        others = [it for rank, it in enumerate(group.members) if rank != group.rank and self.host.draw() < 0.7]
+        self._vote(VoteKind.OPTIMIZE_TOPOLOGY, MeasuredLinks(tuple(map(self._saw, others))))
+
+    def _saw(self, other: PeerId) -> MeasuredLink:
+        bytes_per_s = int(10 ** (4 + 6 * self.host.draw())) if self.host.draw() < 0.5 else 0
+        return MeasuredLink(other, int(10 ** (3 + 6 * self.host.draw())), bytes_per_s)
+
+    def _vote(self, kind: VoteKind, body: StateOffer | MeasuredLinks | None = None) -> None:
         self.call += 1
         self._kind = kind
         self.doing = kind.name
         self.fetched = None
-        self.host.vote(kind, self.call, messages.encode(offer) if offer is not None else b"")
+        self.host.vote(kind, self.call, messages.encode(body) if body is not None else b"")
 
     def resolved(self, flag: bool, body: bytes) -> None:
         if self._kind is not VoteKind.SYNC_SHARED_STATE:
@@ -332,12 +342,13 @@ class Program:
         self._outcomes.clear()
         self.steps += 1
         optimize = self.habits.optimize and self.content.digest[0] % 8 == 0
-        kind = VoteKind.OPTIMIZE_TOPOLOGY if optimize else VoteKind.ARE_PEERS_PENDING
         if self.host.draw() < self.habits.mistake / 2:
             self.host.mistaken()
             self.host.later(self._pause(), self.sync)
+        elif optimize:
+            self.host.later(self._pause(), self._optimize)
         else:
-            self.host.later(self._pause(), self._vote, kind)
+            self.host.later(self._pause(), self._vote, VoteKind.ARE_PEERS_PENDING)
 
     def _pause(self) -> float:
         return self.habits.pause_ms * self.host.draw() * 2

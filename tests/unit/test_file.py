@@ -31,7 +31,7 @@ OPERATIONS = st.builds(
     last_peer=PEERS,
 )
 EVENTS = st.builds(Event, st.sampled_from(EVENT_KINDS), NUMBERS, NUMBERS, NUMBERS, NUMBERS, PEERS, NUMBERS, TEXTS)
-LINKS = st.builds(Link, NUMBERS, PEERS, TEXTS, NUMBERS, NUMBERS, TEXTS)
+LINKS = st.builds(Link, NUMBERS, PEERS, TEXTS, NUMBERS, NUMBERS, TEXTS, NUMBERS, NUMBERS)
 MEMBERS = st.lists(st.builds(TraceMember, PEERS, TEXTS, NUMBERS), max_size=3).map(tuple)
 HEADERS = st.builds(
     Header, PEERS, NUMBERS, st.integers(-1, 100), NUMBERS, TEXTS, NUMBERS, TEXTS, TEXTS, NUMBERS, NUMBERS, MEMBERS
