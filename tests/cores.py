@@ -318,6 +318,11 @@ def offer(revision: int, content: str) -> bytes:
     return messages.encode(StateOffer(revision, 0, (entry,)))
 
 
+def body_for(kind: VoteKind) -> bytes:
+    """The body of a vote that may be of any kind."""
+    return offer(1, "x") if kind is VoteKind.SYNC_SHARED_STATE else b""
+
+
 # ---------------------------------------------------------------------------------------------- lines
 
 

@@ -10,7 +10,7 @@ from pccl.errors import Status
 from pccl.messages import NO_PRICES, MeasuredLink, MeasuredLinks, Prices, View, encode
 from pccl.protocol import journal
 from pccl.protocol.types import Change, Limits, Reject, Resolve, VoteKind
-from tests.cores import Bench, identity, offer
+from tests.cores import Bench, body_for, identity, offer
 
 UPDATE, PENDING = VoteKind.UPDATE_TOPOLOGY, VoteKind.ARE_PEERS_PENDING
 OPTIMIZE, SYNC = VoteKind.OPTIMIZE_TOPOLOGY, VoteKind.SYNC_SHARED_STATE
@@ -265,8 +265,8 @@ def test_a_vote_said_again_gets_the_answer_it_got_before() -> None:
 def test_different_calls_fail_for_all_callers_at_once(first: VoteKind, second: VoteKind) -> None:
     bench = Bench()
     bench.together("a", "b", "c")
-    bench.vote("a", first, offer(0, "x") if first is SYNC else b"")
-    bench.vote("b", second, offer(0, "x") if second is SYNC else b"")
+    bench.vote("a", first, body_for(first))
+    bench.vote("b", second, body_for(second))
     bench.run()
     assert _status(bench, "a") is _status(bench, "b") is Status.CALL_MISMATCH
     assert bench.now == 0

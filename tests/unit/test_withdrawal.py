@@ -8,7 +8,7 @@ import pytest
 from pccl.errors import Status
 from pccl.messages import HeartbeatReply, Vote, Withdraw
 from pccl.protocol.types import Change, Reject, Resolve, VoteKind
-from tests.cores import Bench, identity, offer
+from tests.cores import Bench, body_for, identity, offer
 
 UPDATE, PENDING = VoteKind.UPDATE_TOPOLOGY, VoteKind.ARE_PEERS_PENDING
 OPTIMIZE, SYNC = VoteKind.OPTIMIZE_TOPOLOGY, VoteKind.SYNC_SHARED_STATE
@@ -27,7 +27,7 @@ def _status(bench: Bench, name: str) -> Status | None:
 
 def _vote(bench: Bench, names: str, kind: VoteKind) -> None:
     for name in names:
-        bench.vote(name, kind, offer(1, "x"))
+        bench.vote(name, kind, body_for(kind))
 
 
 def _to_its_deadline(bench: Bench, name: str) -> None:
