@@ -18,7 +18,7 @@ enum { TCP_PACE_STRIDES = 32, TCP_PACE_ENOUGH = 8, TCP_PACE_STRIDE_BYTES = 128 *
 struct tcp_pace {
     bool striding;
     uint64_t since_ns, bytes; /* of the stride under way */
-    uint32_t count;           /* of strides so far; the last ones are kept */
+    uint64_t count;           /* of strides so far; the last ones are kept */
     uint64_t bytes_per_s[TCP_PACE_STRIDES];
 };
 
