@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The data plane as Python sees it: typed wrappers of csrc/pccl.h. The only importer of the cffi module.
+"""The data plane as Python sees it: typed wrappers of csrc/pccl.h. The only importer of the extension modules: `_cffi`,
+and `_quick`, where it could be built.
 
 It knows nothing of masters, votes or what views mean. The one idea: *a call in progress holds a slot* (the C structs
-of one call, made once and reused). Slots keep the fast path free of allocations, and they count the threads that are
-inside the engine: `Engine.close` frees it only when all slots are back, so no thread can meet a freed engine.
+of one call, made once and reused). Slots count the threads that are inside the engine, as the engine's door does for
+calls that pass through there: `Engine.close` frees it only when all slots are back and nobody is behind the door, so no
+thread can meet a freed engine.
 
 The GIL is released in every call. Waits are cut into slices, between which Python runs signal handlers: Ctrl-C works
 in every wait within SLICE_MS.
@@ -15,10 +17,10 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pccl._cffi import ffi, lib
 from pccl.errors import Closed, PCCLError, error_for
@@ -26,6 +28,13 @@ from pccl.messages import NO_PRICES, Member, OperationName, Prices, ReportLine
 from pccl.trace.record import EVENT_KINDS, Link, Wait
 from pccl.trace.record import Event as RecordedEvent
 from pccl.trace.record import Operation as RecordedOperation
+
+try:
+    from pccl import _quick
+except ImportError:  # it was not built, or for another numpy
+    _quick = None  # type: ignore[assignment]
+
+F = TypeVar("F")
 
 logger = logging.getLogger("pccl.native")
 
@@ -42,6 +51,23 @@ _CLOSE_S = 1.0
 
 Pointer = Any
 """A cffi pointer; one made by `pin` keeps its array alive."""
+
+RULES: dict[str, Any] = {}
+"""The Python functions that `_quick` stands in for, by name."""
+
+
+def quickened(name: str, *pieces: object) -> Callable[[F], F]:
+    """Replaces a function by the one of `_quick` with that name, which takes the usual case and calls the function at
+    anything else. `pieces` are what it has to know."""
+
+    def replaced(rule: F) -> F:
+        RULES[name] = rule
+        if _quick is not None:
+            rule = getattr(_quick, f"{name}_for")(rule, *pieces)
+        return rule
+
+    return replaced
+
 
 NULL: Pointer = ffi.NULL
 
@@ -127,19 +153,19 @@ def pointer(address: int) -> Pointer:
     return ffi.cast("void *", address)
 
 
+def address(pointer: Pointer) -> int:
+    """The number that a pointer is."""
+    return int(ffi.cast("uintptr_t", pointer))
+
+
 def counts(of: Sequence[int]) -> Pointer:
     """Elements by rank, as `pccl_call` takes them; they live as long as what is returned."""
     return ffi.new("uint64_t[]", of)
 
 
-def call(fields: dict[str, Any]) -> Pointer:
-    """A `pccl_call` with these fields, the others zero. It keeps nothing alive."""
-    return ffi.new(_CALL, fields)
-
-
 def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:
     """First address of an array's memory, and the first one behind it."""
-    first = int(ffi.cast("uintptr_t", start))
+    first = address(start)
     return first, first + elements * int(lib.pccl_dtype_bytes(dtype))
 
 
@@ -149,6 +175,32 @@ def hash128(data: Any) -> bytes:
     source = ffi.from_buffer(data)
     lib.pccl_hash128(source, len(source), digest)
     return bytes(ffi.buffer(digest))
+
+
+class PlainCall:
+    """A `pccl_call`, all zero at first, and what keeps alive what it points to."""
+
+    __slots__ = ("call", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.call: Pointer = ffi.new(_CALL)
+        self.owner = owner
+
+
+class _PlainDoor:
+    """Nobody passes through it: every call takes a slot."""
+
+    __slots__ = ("closed", "forked", "inside")
+
+    def __init__(self, engine: int) -> None:
+        self.inside = 0
+        self.closed = self.forked = False
+
+    def run(self, call: PlainCall) -> ReduceInfo | None:
+        return None
+
+    def freed(self) -> None:
+        pass
 
 
 class _Slot:
@@ -186,6 +238,7 @@ class Engine:
         if lib.pccl_engine_new(raw, engine, error):
             raise _failure(error)
         self._engine: Pointer = engine[0]
+        self._door = Door(address(engine[0]))
         self._closed = False
         self._freed = False
         self._forked = False
@@ -326,14 +379,20 @@ class Engine:
 
     # ------------------------------------------------------------ operations
 
-    def run(self, call: Pointer, owner: object) -> ReduceInfo:
+    def run(self, one: PlainCall) -> ReduceInfo:
         """Starts an operation and waits for its end; raises the error that it ended with.
 
-        `owner` keeps the memory alive if an exception (Ctrl-C) ends the wait before the operation has ended.
+        If an exception (Ctrl-C) ends the wait before the operation has ended, the call, and with it its owner, is kept
+        until then.
         """
+        info = self._door.run(one)
+        return self._run(one) if info is None else info
+
+    def _run(self, one: PlainCall) -> ReduceInfo:
+        """The same without the door."""
         slot = self._take()
         try:
-            status = lib.pccl_run(self._engine, call, SLICE_MS, slot.operation, slot.info, slot.error)
+            status = lib.pccl_run(self._engine, one.call, SLICE_MS, slot.operation, slot.info, slot.error)
             while status == _PENDING:
                 status = lib.pccl_wait(slot.operation[0], SLICE_MS, slot.info, slot.error)
             if status:
@@ -341,12 +400,12 @@ class Engine:
             return _info(slot.info)
         finally:
             if slot.operation[0]:
-                self._abandon(slot, owner)
+                self._abandon(slot, one)
             self._slots.append(slot)
 
-    def start(self, call: Pointer, token: int) -> Operation:
-        """Starts an operation whose `token` comes when it has ended. The caller keeps what `call` points to alive until
-        then."""
+    def start(self, one: PlainCall, token: int) -> Operation:
+        """Starts an operation whose `token` comes when it has ended. The caller keeps `one` alive until then."""
+        call = one.call
         call.flags |= _NOTICED
         call.token = token
         slot = self._take()
@@ -408,10 +467,10 @@ class Engine:
         with self._freeing:
             if self._freed or self._forked:
                 return
-            self._closed = True
+            self._closed = self._door.closed = True
             lib.pccl_engine_halt(self._engine, lib.PCCL_CLOSED, b"the communicator was closed")
             deadline = time.monotonic() + _CLOSE_S
-            while len(self._slots) < len(self._made):
+            while len(self._slots) < len(self._made) or self._door.inside:
                 if time.monotonic() > deadline:
                     logger.error("a thread is still inside the engine; its memory is not returned")
                     return
@@ -419,10 +478,11 @@ class Engine:
             self._freed = True
             lib.pccl_engine_free(self._engine)
             self._kept.clear()
+            self._door.freed()
 
     def forked(self) -> None:
         """To be called in a forked child: closes the inherited descriptors; every later call raises Closed."""
-        self._forked = self._closed = True
+        self._forked = self._closed = self._door.forked = True
         self._lock = self._freeing = threading.Lock()
         if not self._freed:
             lib.pccl_engine_forked(self._engine)
@@ -528,6 +588,12 @@ def _names(of: Any, count: int) -> list[str]:
     return [str(ffi.string(of(number)).decode()) for number in range(count)]
 
 
+def _call_of_its_own() -> tuple[Pointer, int]:
+    """What a `Call` of `_quick` moves to when somebody looks at it."""
+    made = ffi.new(_CALL)
+    return made, address(made)
+
+
 _CALL = ffi.typeof("pccl_call *")
 _tuple = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 _PENDING = int(lib.PCCL_PENDING)
@@ -598,5 +664,28 @@ def _failure(error: Pointer) -> PCCLError:
     return failure
 
 
+def _failure_at(error: int) -> PCCLError:
+    return _failure(ffi.cast("pccl_error *", error))
+
+
 def _c_text(text: str) -> bytes:
     return text.encode().replace(b"\0", b" ")
+
+
+if _quick is not None:
+    _quick.calls_for(
+        tuple(
+            address(ffi.addressof(lib, name)) for name in ("pccl_run", "pccl_wait", "pccl_done", "pccl_operation_free")
+        ),
+        tuple(ffi.sizeof(name) for name in ("pccl_call", "pccl_info", "pccl_error")),
+        SLICE_MS,
+        ReduceInfo,
+        _failure_at,
+        _call_of_its_own,
+    )
+if TYPE_CHECKING or _quick is None:
+    Call = PlainCall
+    Door = _PlainDoor
+else:
+    Call = _quick.Call
+    Door = _quick.Door

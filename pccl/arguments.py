@@ -18,6 +18,8 @@ SECONDS_MAX = 4_000_000
 
 def whole(name: str, value: int, low: int, high: int) -> int:
     """A whole number (also one of numpy's) within bounds."""
+    if value.__class__ is int and low <= value <= high:
+        return value
     try:
         number = operator.index(value)
     except TypeError:

@@ -2,8 +2,7 @@
 """What a user hands in (numpy array or torch CPU tensor) as the engine wants it: pointer, dtype, count.
 
 torch is never imported here: who passes a tensor has imported it. Every check happens before any traffic, and says
-which argument is wrong. On the fast path (a numpy array of a native dtype) it is one dictionary lookup and one buffer
-export.
+which argument is wrong.
 """
 
 from __future__ import annotations
@@ -14,33 +13,34 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from pccl import _native
-from pccl._native import Pointer
 from pccl.enums import TORCH_ONLY, DataType
 from pccl.errors import InvalidArgument
 
 _NUMPY: dict[np.dtype[Any], int] = {
     np.dtype(_native.dtype_name(kind)): int(kind) for kind in DataType if kind not in TORCH_ONLY
 }
+_NUMBERS = {dtype.num: _NUMPY[dtype] for dtype in map(np.dtype, np.typecodes["All"]) if dtype in _NUMPY}
+"""The same by numpy's own numbers, of which some are the same type: long and long long."""
+
 _TORCH: dict[Any, int] = {}
 """Filled when the first tensor comes."""
 
 
 class Borrowed(NamedTuple):
-    """An array's memory; `pointer` and `owner` together keep it alive and in place, whatever becomes of the array
-    (unless it is told to free its memory: `resize_`, `resize(refcheck=False)`)."""
+    """An array's memory; `owner` keeps it alive and in place, whatever becomes of the array (unless it is told to free
+    its memory: `resize_`, `resize(refcheck=False)`)."""
 
-    pointer: Pointer
+    address: int
     dtype: int
     elements: int
     owner: object
 
 
-_tuple = tuple.__new__  # a NamedTuple's own constructor takes twice as long
-
-NOTHING = Borrowed(_native.NULL, 0, 0, None)
+NOTHING = Borrowed(0, 0, 0, None)
 """Where a collective has no buffer on this rank."""
 
 
+@_native.quickened("borrow", Borrowed, _NUMBERS)
 def borrow(array: Any, writable: bool, name: str) -> Borrowed:
     """The memory of a C-contiguous numpy array or torch CPU tensor of a dtype in `DataType`, of any shape.
 
@@ -50,7 +50,8 @@ def borrow(array: Any, writable: bool, name: str) -> Borrowed:
         if array.__class__ is not np.ndarray and isinstance(array, np.ma.MaskedArray):
             raise InvalidArgument(f"{name} is a masked array; pass filled() of it, or its data and its mask apart")
         try:
-            return _tuple(Borrowed, (_native.pin(array, writable), _NUMPY[array.dtype], array.size, array))
+            address = _native.address(_native.pin(array, writable))
+            return Borrowed(address, _NUMPY[array.dtype], array.size, array)
         except (KeyError, ValueError, BufferError):
             _refuse_numpy(array, name)
     torch = sys.modules.get("torch")
@@ -115,4 +116,4 @@ def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
         raise InvalidArgument(f"{name} has no memory of its own: {failure}") from None
     if elements > 0 and address == 0:
         raise InvalidArgument(f"{name} has no memory: its storage was freed, or it is a fake tensor")
-    return Borrowed(_native.pointer(address), dtype, elements, storage)  # which a tensor may part with: set_(), .data
+    return Borrowed(address, dtype, elements, storage)  # which a tensor may part with: set_(), .data

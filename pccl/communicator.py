@@ -31,7 +31,7 @@ from pccl.lanes import Job, Lanes
 from pccl.messages import MAX_MEASURED_LINKS, MeasuredLink, MeasuredLinks, View, encode
 from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
-from pccl.request import Members, Request
+from pccl.request import Members, Request, prefer
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
 from pccl.trace import dump
@@ -355,28 +355,27 @@ class Communicator(Collectives, PointToPoint):
 
     def _run(self, request: Request, priority: int = 0) -> ReduceInfo:
         if priority != 0:
-            request.prefer(priority)
+            prefer(request, priority)
         engine = self._engine
         if engine is None:
             engine = self._ready()
         try:
-            return engine.run(request.call, request.owner)
+            return engine.run(request)
         except PCCLError as failure:
             self._failed(failure)
             raise
 
     def _launch(self, request: Request, priority: int = 0) -> Handle:
         if priority != 0:
-            request.prefer(priority)
+            prefer(request, priority)
         engine, control = self._ready(), self._joined()
-        call = request.call
-        tag = call.tag
+        tag = request.call.tag
 
         def seen(failure: PCCLError) -> None:  # must not hold the communicator: an unfinished flight would keep it open
             control.failed(failure)
             engine.release_tag(tag, failure.epoch)
 
-        flight = self._flights.launch(request, lambda token: engine.start(call, token), seen)
+        flight = self._flights.launch(request, lambda token: engine.start(request, token), seen)
         return Handle(flight, self)
 
     def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Job[Any]:

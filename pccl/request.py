@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pccl import _native, arrays, descriptors
-from pccl._native import NULL, Pointer, constants, extent
+from pccl._native import NULL, constants, extent, pointer
 from pccl.arguments import milliseconds, named, truth, whole
 from pccl.arrays import NOTHING, Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
@@ -30,23 +30,12 @@ _REDUCING = (
     Collective.SCAN,
     Collective.EXSCAN,
 )
-_PREMUL_SUM = ReduceOp.PREMUL_SUM
 _SPREADING = (Collective.REDUCE_SCATTER, Collective.SCATTER, Collective.ALL_TO_ALL)
 """Whose `send` holds a part for each rank."""
 
 
-class Request:
-    """`call` is the `pccl_call`; `owner` keeps what it points to alive and in place."""
-
-    __slots__ = ("call", "owner")
-
-    def __init__(self, call: Pointer, owner: object) -> None:
-        self.call = call
-        self.owner = owner
-
-    def prefer(self, priority: int) -> None:
-        """Before others, or behind them if negative. Raises InvalidArgument."""
-        self.call.priority = whole("priority", priority, constants.PCCL_PRIORITY_MIN, constants.PCCL_PRIORITY_MAX)
+Request: TypeAlias = _native.Call
+"""`call` is the `pccl_call`; `owner` keeps what it points to alive and in place."""
 
 
 class Members(NamedTuple):
@@ -95,6 +84,11 @@ class Modes(NamedTuple):
             return self
         flag = constants.PCCL_DETERMINISTIC
         return Modes(self.in_place | flag, self.out_of_place | flag, deterministic=True)
+
+
+def prefer(one: Request, priority: int) -> None:
+    """Before others, or behind them if negative. Raises InvalidArgument."""
+    one.call.priority = whole("priority", priority, constants.PCCL_PRIORITY_MIN, constants.PCCL_PRIORITY_MAX)
 
 
 # ---------------------------------------------------------------- what reduces
@@ -322,6 +316,7 @@ def question(
     return build(kind, modes.out_of_place, source, NOTHING, elements, 0, None, op=op, algorithm=algorithm)
 
 
+@_native.quickened("build", NOTHING, ReduceOp.PREMUL_SUM, Algorithm)
 def build(
     collective: int,
     flags: int,
@@ -337,24 +332,21 @@ def build(
     algorithm: int = Algorithm.AUTO,
 ) -> Request:
     """Checks what all have in common. `elements` as `pccl_call` counts them; 0 as `epoch` is any."""
-    fields = {
-        "collective": collective,
-        "dtype": target.dtype if source is NOTHING else source.dtype,
-        "op": op,
-        "algorithm": algorithm if algorithm.__class__ is Algorithm else named("algorithm", algorithm, Algorithm),
-        "root": root,
-        "flags": flags,
-        "count": elements,
-        "tag": tag if tag.__class__ is int and 0 <= tag <= TAG_MAX else whole("tag", tag, 0, TAG_MAX),
-        "input": source.pointer,
-        "output": target.pointer,
-        "expected_epoch": epoch,
-    }
-    if op.__class__ is not ReduceOp or op is _PREMUL_SUM:
-        fields["op"], fields["factor"] = _reduction(op)
+    one = Request((source, target))
+    call = one.call
+    call.collective = collective
+    call.dtype = target.dtype if source is NOTHING else source.dtype
+    call.op, call.factor = _reduction(op)
+    call.algorithm = named("algorithm", algorithm, Algorithm)
+    call.root = root
+    call.flags = flags
+    call.count = elements
+    call.tag = whole("tag", tag, 0, TAG_MAX)
+    call.input, call.output = pointer(source.address), pointer(target.address)
+    call.expected_epoch = epoch
     if timeout is not None:
-        fields["timeout_ms"] = milliseconds("timeout", timeout)
-    return Request(_native.call(fields), (source, target))
+        call.timeout_ms = milliseconds("timeout", timeout)
+    return one
 
 
 def _reduction(op: int | PremulSum) -> tuple[int, float]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """C tests and process tests under a sanitizer: `python -m tests.sanitized address|thread [PYTEST ARGUMENTS]`.
 
-With arguments only pytest runs, with those. A copy of the sources gets an instrumented extension, and pytest runs there
-with the sanitizer's library preloaded; so neither the checkout nor an installed pccl is touched. Only our own code is
-instrumented, and nothing in it is excused. A report of any process, also of one that was killed or that nobody looked
-at, is a failure.
+With arguments only pytest runs, with those. A copy of the sources gets instrumented extension modules, and pytest runs
+there with the sanitizer's library preloaded; so neither the checkout nor an installed pccl is touched. Only our own
+code is instrumented, and nothing in it is excused. A report of any process, also of one that was killed or that nobody
+looked at, is a failure.
 
 Leaks are looked for in the C tests only, since the interpreter never frees all it has.
 """
@@ -49,24 +49,26 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirect" not in type
 """
 
 
-def build(kind: str, folder: Path) -> Path:
-    """Compiles the instrumented extension and the C tests; the extension's path."""
+def build(kind: str, folder: Path) -> list[Path]:
+    """Compiles the instrumented extension modules and the C tests; the modules' paths."""
     options = [f"-DPCCL_SANITIZE={SANITIZERS[kind]}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DPCCL_TESTS=ON"]
     options.append(f"-DPython_EXECUTABLE={sys.executable}")
     subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", folder], check=True, stdout=subprocess.DEVNULL)
-    (module,) = folder.glob("_cffi*.so")
-    return module
+    modules = [*folder.glob("_cffi*.so"), *folder.glob("_quick*.so")]
+    assert len(modules) == 2, "one of each"
+    return modules
 
 
-def copy_tree(target: Path, module: Path) -> None:
+def copy_tree(target: Path, modules: list[Path]) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in COPIED:
         ignore = shutil.ignore_patterns("__pycache__", "*.so")
         shutil.copytree(ROOT / name, target / name, ignore=ignore)
     shutil.copy(ROOT / "pyproject.toml", target)
-    shutil.copy(module, target / "pccl")
+    for module in modules:
+        shutil.copy(module, target / "pccl")
     (target / "sitecustomize.py").write_text(SITE)
 
 

@@ -32,12 +32,6 @@ NUMPY_TYPES = [
 ]
 
 
-def address(borrowed: arrays.Borrowed) -> int:
-    from pccl._cffi import ffi
-
-    return int(ffi.cast("uintptr_t", borrowed.pointer))
-
-
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numpy_arrays_of_every_type(dtype: str) -> None:
     array = np.zeros((3, 4), dtype)
@@ -45,7 +39,7 @@ def test_numpy_arrays_of_every_type(dtype: str) -> None:
     assert borrowed.dtype == DataType[dtype.upper()]
     assert borrowed.elements == 12
     assert borrowed.owner is array
-    assert address(borrowed) == array.ctypes.data
+    assert borrowed.address == array.ctypes.data
     assert arrays.describe(borrowed) == f"12 {dtype}"
 
 
@@ -56,7 +50,7 @@ def test_any_shape(shape: tuple[int, ...]) -> None:
 
 def test_a_slice_starts_where_it_starts() -> None:
     array = np.arange(10, dtype=np.int64)
-    assert address(arrays.borrow(array[3:7], True, "send")) == array.ctypes.data + 24
+    assert arrays.borrow(array[3:7], True, "send").address == array.ctypes.data + 24
 
 
 def refusals() -> dict[str, tuple[object, str]]:
@@ -107,7 +101,7 @@ def test_torch_tensors() -> None:
         borrowed = arrays.borrow(tensor, True, "send")
         assert borrowed.dtype == DataType[dtype.upper()]
         assert borrowed.elements == 12
-        assert address(borrowed) == tensor.data_ptr()
+        assert borrowed.address == tensor.data_ptr()
         assert arrays.dtype_of(tensor) == DataType[dtype.upper()]
     parameter = torch.nn.Parameter(torch.ones(3))
     assert arrays.borrow(parameter, True, "send").elements == 3

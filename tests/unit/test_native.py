@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
+import signal
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -30,6 +34,7 @@ from pccl.messages import Member, OperationName
 from pccl.trace import record
 
 LIMIT_S = 20.0
+CALLS = 1000
 
 
 def peer(number: int) -> bytes:
@@ -40,11 +45,14 @@ def members(engines: list[Engine]) -> list[Member]:
     return [Member(peer(number), "127.0.0.1", engine.port, 1) for number, engine in enumerate(engines)]
 
 
-@pytest.fixture
-def pair() -> Iterator[list[Engine]]:
+@pytest.fixture(params=["door", "slots"])
+def pair(request: pytest.FixtureRequest) -> Iterator[list[Engine]]:
+    """Whose calls pass through the door, where there is one, or take slots: the outcomes are the same."""
     secret = os.urandom(16)
     engines = [Engine(EngineOptions(peer(number), secret, "127.0.0.1")) for number in range(2)]
     for rank, engine in enumerate(engines):
+        if request.param == "slots":
+            engine._door = _native._PlainDoor(0)  # type: ignore[assignment]
         engine.install(1, rank, members(engines), [0, 1])
     yield engines
     for engine in engines:
@@ -70,15 +78,23 @@ def both(calls: list[Callable[[], Any]]) -> list[Any]:
     return outcomes
 
 
-def reduction(array: np.ndarray, **fields: int) -> _native.Pointer:
-    """The call that reduces an array in place. The array has to be kept alive."""
+def call_of(owner: object, **fields: Any) -> _native.Call:
+    one = _native.Call(owner)
+    for name, value in fields.items():
+        setattr(one.call, name, value)
+    return one
+
+
+def reduction(array: np.ndarray, **fields: int) -> _native.Call:
+    """The call that reduces an array in place."""
     memory = arrays.borrow(array, True, "x")
-    layout = {"dtype": memory.dtype, "count": memory.elements, "input": memory.pointer, "output": memory.pointer}
-    return _native.call({"collective": constants.PCCL_ALL_REDUCE, **layout, **fields})
+    place = _native.pointer(memory.address)
+    layout = {"dtype": memory.dtype, "count": memory.elements, "input": place, "output": place}
+    return call_of(array, collective=constants.PCCL_ALL_REDUCE, **{**layout, **fields})
 
 
 def run(engine: Engine, array: np.ndarray, **fields: int) -> ReduceInfo:
-    return engine.run(reduction(array, **fields), array)
+    return engine.run(reduction(array, **fields))
 
 
 def ended(operation: Operation) -> ReduceInfo:
@@ -205,8 +221,8 @@ def test_a_halt_ends_what_is_open_and_what_comes(pair: list[Engine]) -> None:
 def test_explain_names_an_algorithm(pair: list[Engine]) -> None:
     kinds = {"collective": constants.PCCL_ALL_REDUCE, "dtype": constants.PCCL_FLOAT32}
     for count in (1, 1 << 26):
-        assert ":" in pair[0].explain(_native.call({**kinds, "count": count}))
-    forced = pair[0].explain(_native.call({**kinds, "count": 1, "algorithm": constants.PCCL_RING}))
+        assert ":" in pair[0].explain(call_of(None, **kinds, count=count).call)
+    forced = pair[0].explain(call_of(None, **kinds, count=1, algorithm=constants.PCCL_RING).call)
     assert forced.startswith("ring")
 
 
@@ -231,6 +247,84 @@ def test_close_waits_for_threads_and_later_calls_raise(pair: list[Engine]) -> No
     for call in (pair[0].pending, pair[0].next_event, lambda: run(pair[0], np.ones(3)), lambda: pair[0].freeze(1)):
         with pytest.raises(Closed):
             call()
+
+
+def interrupted(engine: Engine, array: np.ndarray) -> None:
+    """Ctrl-C ends a call of this thread that waits for others."""
+
+    def interrupt() -> None:
+        while not engine.pending():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(engine, array)
+    thread.join(LIMIT_S)
+
+
+def test_what_an_interrupt_left_keeps_its_memory_until_it_has_ended(pair: list[Engine]) -> None:
+    arrays_ = [np.ones(3), np.ones(3)]
+    alive = weakref.ref(arrays_[0])
+    interrupted(pair[0], arrays_.pop(0))
+    gc.collect()
+    assert alive() is not None
+    run(pair[1], arrays_[0])
+    assert (arrays_[0] == 2).all(), "the other side got what was left"
+    while pair[0].pending():
+        pass
+    interrupted(pair[0], np.ones(3))  # only now somebody looks what has ended
+    gc.collect()
+    assert alive() is None
+
+
+def test_memory_is_given_back_when_the_engine_is_freed(pair: list[Engine]) -> None:
+    array = np.ones(3)
+    alive = weakref.ref(array)
+    interrupted(pair[0], array)
+    del array
+    pair[0].close()
+    gc.collect()
+    assert alive() is None
+
+
+def test_calls_and_errors_leak_nothing() -> None:
+    engine = Engine(EngineOptions(peer(0), os.urandom(16), "127.0.0.1", min_world_size=1))
+    engine.install(1, 0, members([engine]), [0])
+    good, bad = reduction(np.ones(3), tag=2**40), reduction(np.ones(3), expected_epoch=7)
+    watched = (good, bad, ReduceInfo, PeerLost, good.owner)
+
+    def work() -> None:
+        for _ in range(CALLS):
+            assert engine.run(good).world_size == 1
+            with pytest.raises(PeerLost):
+                engine.run(bad)
+
+    work()
+    gc.collect()
+    before, blocks = [sys.getrefcount(it) for it in watched], sys.getallocatedblocks()
+    work()
+    gc.collect()
+    assert max(now - then for now, then in zip(map(sys.getrefcount, watched), before, strict=True)) < CALLS // 10
+    assert sys.getallocatedblocks() - blocks < CALLS // 10
+    engine.close()
+
+
+def test_a_forked_engine_refuses() -> None:
+    engine = Engine(EngineOptions(peer(0), os.urandom(16), "127.0.0.1", min_world_size=1))
+    engine.install(1, 0, members([engine]), [0])
+    child = os.fork()
+    if child == 0:
+        engine.forked()
+        try:
+            run(engine, np.ones(3))
+        except Closed as failure:
+            os._exit(0 if "forked child" in str(failure) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run(engine, np.ones(3)).world_size == 1
+    engine.close()
 
 
 class Interrupted(list[Any]):

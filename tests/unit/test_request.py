@@ -58,11 +58,11 @@ def test_a_priority_is_a_whole_number_within_bounds() -> None:
     one = request.barrier(0, None, MODES)
     assert one.call.priority == 0
     for priority in (-3, 3, np.int64(1)):
-        one.prefer(priority)  # type: ignore[arg-type]
+        request.prefer(one, priority)  # type: ignore[arg-type]
         assert one.call.priority == priority
     for wrong in (-4, 4, 0.5, None):
         with pytest.raises(InvalidArgument, match="priority must be a whole number from -3 to 3"):
-            one.prefer(wrong)  # type: ignore[arg-type]
+            request.prefer(one, wrong)  # type: ignore[arg-type]
 
 
 def test_all_reduce_in_place_and_out_of_place() -> None:
