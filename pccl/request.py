@@ -94,6 +94,7 @@ def prefer(one: Request, priority: int) -> None:
 # ---------------------------------------------------------------- what reduces
 
 
+@_native.quickened("all_reduce", Modes)
 def all_reduce(
     send: Any, recv: Any, op: int | PremulSum, tag: int, algorithm: int, timeout: float | None, modes: Modes
 ) -> Request:

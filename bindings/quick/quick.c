@@ -7,10 +7,11 @@
  * At anything else it calls the rule with the same arguments, before it has done anything. So without this module pccl
  * does the same, only slower, and a test compares both over all kinds of arguments.
  *
- *   borrow  for pccl.arrays.borrow    numpy arrays
- *   build   for pccl.request.build    what has no timeout of its own and no factor
- *   Call    for pccl._native.PlainCall
- *   Door    for the slots of pccl._native.Engine: all that lies between a Call and its ReduceInfo
+ *   borrow      for pccl.arrays.borrow       numpy arrays
+ *   build       for pccl.request.build       what has no timeout of its own and no factor
+ *   all_reduce  for pccl.request.all_reduce  both in one step
+ *   Call        for pccl._native.PlainCall
+ *   Door        for the slots of pccl._native.Engine: all that lies between a Call and its ReduceInfo
  *
  * It calls the C API through addresses that the cffi module gives: one copy of the library, one state. Only the limited
  * API of Python is used. The GIL guards all that is here; it is released while the engine runs.
@@ -32,7 +33,7 @@
 
 enum { DTYPES_MAX = 64, BUILD_POSITIONAL_MIN = 7, BUILD_POSITIONAL_MAX = 9 };
 
-/* What `borrow_for`, `build_for` and `calls_for` are told, for as long as the process lives. */
+/* What `borrow_for`, `build_for`, `all_reduce_for` and `calls_for` are told, for as long as the process lives. */
 static struct {
     PyObject *rule;
     PyTypeObject *borrowed;
@@ -44,6 +45,11 @@ static struct {
     PyTypeObject *reduce_op, *algorithm;
     PyObject *op_name, *algorithm_name;
 } building;
+
+static struct {
+    PyObject *rule;
+    PyTypeObject *modes; /* a tuple that begins with the flags for in place and for out of place */
+} reducing;
 
 static struct {
     pccl_status (*run)(pccl_engine *, const pccl_call *, int64_t, pccl_operation **, pccl_info *, pccl_error *);
@@ -232,19 +238,34 @@ static bool memory_of(PyObject *borrowed, unsigned long long *address, unsigned 
            number(PyTuple_GetItem(borrowed, 1), INT_MAX, dtype);
 }
 
+static bool op_of(PyObject *value, pccl_call *call) {
+    unsigned long long chosen;
+    if (Py_TYPE(value) != building.reduce_op || value == building.premul_sum || !number(value, INT_MAX, &chosen))
+        return false;
+    call->op = (pccl_reduce_op)chosen;
+    return true;
+}
+
+static bool algorithm_of(PyObject *value, pccl_call *call) {
+    unsigned long long chosen;
+    if (Py_TYPE(value) != building.algorithm || !number(value, INT_MAX, &chosen)) return false;
+    call->algorithm = (pccl_algorithm)chosen;
+    return true;
+}
+
+static bool tag_of(PyObject *value, pccl_call *call) {
+    unsigned long long tag;
+    if (!PyLong_CheckExact(value) || !number(value, INT64_MAX, &tag)) return false;
+    call->tag = tag;
+    return true;
+}
+
 /* The two that may be given by name: `op` and `algorithm`. */
 static bool named_of(PyObject *const *values, PyObject *names, pccl_call *call) {
     for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); i++) {
-        PyObject *name = PyTuple_GetItem(names, i), *value = values[i];
-        unsigned long long chosen;
-        if (!number(value, INT_MAX, &chosen)) return false;
-        if (name == building.op_name) { /* the names in a call are interned */
-            if (Py_TYPE(value) != building.reduce_op || value == building.premul_sum) return false;
-            call->op = (pccl_reduce_op)chosen;
-        } else if (name == building.algorithm_name) {
-            if (Py_TYPE(value) != building.algorithm) return false;
-            call->algorithm = (pccl_algorithm)chosen;
-        } else
+        PyObject *name = PyTuple_GetItem(names, i); /* the names in a call are interned */
+        if (name == building.op_name ? !op_of(values[i], call)
+                                     : name != building.algorithm_name || !algorithm_of(values[i], call))
             return false;
     }
     return true;
@@ -252,13 +273,13 @@ static bool named_of(PyObject *const *values, PyObject *names, pccl_call *call) 
 
 /* All but the names: collective, flags, source, target, elements, tag, timeout[, epoch[, root]]. */
 static bool positional_of(PyObject *const *arguments, Py_ssize_t count, pccl_call *call) {
-    unsigned long long collective, flags, source, source_dtype, target, target_dtype, elements, tag;
+    unsigned long long collective, flags, source, source_dtype, target, target_dtype, elements;
     unsigned long long epoch = 0, root = 0;
     if (count < BUILD_POSITIONAL_MIN || count > BUILD_POSITIONAL_MAX || arguments[6] != Py_None) return false;
     if (!number(arguments[0], INT_MAX, &collective) || !number(arguments[1], UINT32_MAX, &flags) ||
         !memory_of(arguments[2], &source, &source_dtype) || !memory_of(arguments[3], &target, &target_dtype) ||
-        !number(arguments[4], UINT64_MAX, &elements) || !PyLong_CheckExact(arguments[5]) ||
-        !number(arguments[5], INT64_MAX, &tag) || (count > 7 && !number(arguments[7], UINT64_MAX, &epoch)) ||
+        !number(arguments[4], UINT64_MAX, &elements) || !tag_of(arguments[5], call) ||
+        (count > 7 && !number(arguments[7], UINT64_MAX, &epoch)) ||
         (count > 8 && !number(arguments[8], UINT32_MAX, &root)))
         return false;
     call->collective = (pccl_collective)collective;
@@ -267,10 +288,23 @@ static bool positional_of(PyObject *const *arguments, Py_ssize_t count, pccl_cal
     call->input = (const void *)(uintptr_t)source;
     call->output = (void *)(uintptr_t)target;
     call->count = elements;
-    call->tag = tag;
     call->expected_epoch = epoch;
     call->root = (uint32_t)root;
     return true;
+}
+
+/* A Call of `call` that keeps two objects alive. */
+static PyObject *kept(const pccl_call *call, PyObject *one, PyObject *other) {
+    PyObject *owner = PyTuple_New(2);
+    if (!owner) return NULL;
+    Py_INCREF(one);
+    Py_INCREF(other);
+    PyTuple_SetItem(owner, 0, one);
+    PyTuple_SetItem(owner, 1, other);
+    call_object *made = call_new(owner);
+    Py_DECREF(owner);
+    if (made) made->own = *call;
+    return (PyObject *)made;
 }
 
 static PyObject *build(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
@@ -278,16 +312,7 @@ static PyObject *build(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     pccl_call call = {.op = PCCL_SUM, .algorithm = PCCL_AUTO};
     if (!positional_of(arguments, count, &call) || !named_of(arguments + count, names, &call))
         return otherwise(building.rule, arguments, count, names);
-    PyObject *owner = PyTuple_New(2);
-    if (!owner) return NULL;
-    for (int i = 0; i < 2; i++) {
-        Py_INCREF(arguments[2 + i]);
-        PyTuple_SetItem(owner, i, arguments[2 + i]);
-    }
-    call_object *made = call_new(owner);
-    Py_DECREF(owner);
-    if (made) made->own = call;
-    return (PyObject *)made;
+    return kept(&call, arguments[2], arguments[3]);
 }
 
 /* build_for(rule, NOTHING, PREMUL_SUM, Algorithm): stands in from now on. */
@@ -304,6 +329,50 @@ static PyObject *build_for(PyObject *module, PyObject *arguments) {
     building.reduce_op = Py_TYPE(premul_sum);
     building.algorithm = (PyTypeObject *)algorithm;
     return PyObject_GetAttrString(module, "build");
+}
+
+/* ---------------------------------------------------------------- all_reduce */
+
+/* Two plain arrays of one layout, or without the second one that is both. */
+static bool arrays_of(PyObject *send, PyObject *recv, pccl_call *call) {
+    bool both = send == recv;
+    unsigned long long dtype, same;
+    PyObject *source = plain_dtype(send, both), *target = both ? source : plain_dtype(recv, true);
+    if (!source || !target || !number(source, INT_MAX, &dtype) || !number(target, INT_MAX, &same) || dtype != same)
+        return false;
+    PyArrayObject *from = (PyArrayObject *)send, *to = (PyArrayObject *)recv;
+    if (PyArray_SIZE(from) != PyArray_SIZE(to)) return false;
+    call->dtype = (pccl_dtype)dtype;
+    call->input = PyArray_DATA(from);
+    call->output = PyArray_DATA(to);
+    call->count = (uint64_t)PyArray_SIZE(from);
+    return true;
+}
+
+/* all_reduce(send, recv, op, tag, algorithm, timeout, modes). */
+static PyObject *all_reduce(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *names) {
+    (void)module;
+    pccl_call call = {.collective = PCCL_ALL_REDUCE};
+    unsigned long long flags;
+    if (count != 7 || names || arguments[5] != Py_None || Py_TYPE(arguments[6]) != reducing.modes)
+        return otherwise(reducing.rule, arguments, count, names);
+    PyObject *send = arguments[0], *recv = arguments[1] == Py_None ? send : arguments[1];
+    if (!arrays_of(send, recv, &call) || !op_of(arguments[2], &call) || !tag_of(arguments[3], &call) ||
+        !algorithm_of(arguments[4], &call) || !number(PyTuple_GetItem(arguments[6], send != recv), UINT32_MAX, &flags))
+        return otherwise(reducing.rule, arguments, count, names);
+    call.flags = (uint32_t)flags;
+    return kept(&call, send, recv);
+}
+
+/* all_reduce_for(rule, Modes): stands in from now on. What build_for is told counts here, too. */
+static PyObject *all_reduce_for(PyObject *module, PyObject *arguments) {
+    PyObject *rule, *modes;
+    if (!PyArg_ParseTuple(arguments, "OO", &rule, &modes)) return NULL;
+    Py_INCREF(rule);
+    Py_INCREF(modes);
+    reducing.rule = rule;
+    reducing.modes = (PyTypeObject *)modes;
+    return PyObject_GetAttrString(module, "all_reduce");
 }
 
 /* ---------------------------------------------------------------- Door */
@@ -470,8 +539,10 @@ static PyObject *calls_for(PyObject *module, PyObject *arguments) {
 static PyMethodDef methods[] = {
     {"borrow", (PyCFunction)(void (*)(void))borrow, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"build", (PyCFunction)(void (*)(void))build, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"all_reduce", (PyCFunction)(void (*)(void))all_reduce, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"borrow_for", borrow_for, METH_VARARGS, NULL},
     {"build_for", build_for, METH_VARARGS, NULL},
+    {"all_reduce_for", all_reduce_for, METH_VARARGS, NULL},
     {"calls_for", calls_for, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -42,13 +42,16 @@ def told(made: Any) -> Any:
     names = [name for name, _ in ffi.typeof("pccl_call").fields]
     fields = {name: getattr(made.call, name) for name in names if not name.endswith("_counts")}
     counts = [getattr(made.call, name) for name in names if name.endswith("_counts")]
-    return fields, [list(ffi.unpack(it, 3)) if it else [] for it in counts], places(made.owner)
+    return fields, [list(ffi.unpack(it, 3)) if it else [] for it in counts], kept(made.owner)
 
 
-def places(owner: Any) -> Any:
-    return [(it.address, it.dtype, it.elements, id(it.owner)) for it in owner if isinstance(it, arrays.Borrowed)] or [
-        places(it) for it in owner if isinstance(it, tuple)
-    ]
+def kept(owner: Any) -> set[int]:
+    """The arrays whose memory is kept alive."""
+    if isinstance(owner, arrays.Borrowed):
+        return {id(owner.owner)}
+    if isinstance(owner, tuple):
+        return set().union(*map(kept, owner))
+    return set() if isinstance(owner, ffi.CData) else {id(owner)}
 
 
 def numpy_arrays() -> dict[str, Any]:
@@ -133,6 +136,29 @@ def compare_builds(*arguments: Any, **named: Any) -> None:
     assert ours == rule, (arguments, named)
 
 
+def test_reducing_in_one_step() -> None:
+    x, y, torch_like = np.ones(4), np.ones(4), things()
+    arguments: list[tuple[Any, ...]] = [
+        (send, recv, ReduceOp.SUM, 0, Algorithm.AUTO, None, MODES)
+        for send, recv in itertools.product([x, *torch_like.values()], [None, x, y, *torch_like.values()])
+    ]
+    discards = Modes.of(deferred=True, preserve_input=False)
+    for modes in (MODES, discards, discards.reducing(True), tuple(MODES), None):
+        arguments += [(x, recv, ReduceOp.MAX, 3, Algorithm.RING, None, modes) for recv in (None, x, y)]
+    for tag, op in itertools.product((request.TAG_MAX, request.TAG_MAX + 1, -1, True, 1.5), (*ReduceOp, 3, 99, None)):
+        arguments.append((x, y, op, tag, Algorithm.AUTO, None, MODES))
+    for algorithm, timeout in itertools.product((Algorithm.STAR, 1, 99, None, ReduceOp.AVG), (None, 2, 0, "no")):
+        arguments.append((x, y, PremulSum(2.5), 0, algorithm, timeout, MODES))
+        arguments.append((x, y, ReduceOp.SUM, 0, algorithm, timeout, MODES))
+    made = 0
+    for it in [*arguments, (), (x,), (*arguments[0], 1)]:
+        ours, rule = (told(outcome(build, *it)) for build in (request.all_reduce, _native.RULES["all_reduce"]))
+        assert ours == rule, it
+        made += isinstance(ours[0], dict)
+    assert made > 100
+    assert request.all_reduce(x, recv=None, op=ReduceOp.SUM, tag=1, algorithm=0, timeout=None, modes=MODES).call.tag == 1
+
+
 def requests() -> list[Callable[[], Any]]:
     """Each way to make one, some with arguments that are refused."""
     long, same, block, other = np.ones(12), np.ones(12), np.ones(4), np.ones(4, np.int8)
@@ -174,6 +200,7 @@ def requests() -> list[Callable[[], Any]]:
 def test_requests_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     makes = requests()
     ours = [told(outcome(make)) for make in makes]
+    monkeypatch.setattr(request, "all_reduce", _native.RULES["all_reduce"])
     for module in (request, parts):
         monkeypatch.setattr(module, "build", _native.RULES["build"])
     monkeypatch.setattr(arrays, "borrow", _native.RULES["borrow"])
