@@ -156,7 +156,8 @@ def test_reducing_in_one_step() -> None:
         assert ours == rule, it
         made += isinstance(ours[0], dict)
     assert made > 100
-    assert request.all_reduce(x, recv=None, op=ReduceOp.SUM, tag=1, algorithm=0, timeout=None, modes=MODES).call.tag == 1
+    named = {"recv": None, "op": ReduceOp.SUM, "tag": 1, "algorithm": 0, "timeout": None, "modes": MODES}
+    assert request.all_reduce(x, **named).call.tag == 1
 
 
 def requests() -> list[Callable[[], Any]]:
