@@ -4,7 +4,7 @@
 What for: a violation is a text; the world stops at the first one. Must not know: how the cores work inside.
 
 The one idea: checkers look only at what users and engines see (installed views, outcomes of operations, answers), at
-what is said to the master, and at the journal, so they hold for any implementation of the cores.
+what is said to the master and what it says, and at the journal, so they hold for any implementation of the cores.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Checkers:
         self._removed: dict[PeerId, bool] = {}
         self._probed: dict[PeerId, bool] = {}
         self._measured: dict[int, bool] = {}
+        self._suspicions: dict[PeerId, int] = {}
+        self._asked: dict[tuple[PeerId, int], int] = {}
 
     def fail(self, text: str) -> None:
         self.violations.append(text)
@@ -167,6 +169,20 @@ class Checkers:
             was_dead = self._accused.setdefault((peer, suspect, message.epoch, message.reason), suspect in dead)
             if was_dead:
                 self._ghosts.setdefault((suspect, message.epoch), []).append(peer)
+
+    def suspected(self, peer: PeerId) -> None:
+        """The master tells of one more suspicion of `peer`."""
+        self._suspicions[peer] = self._suspicions.get(peer, 0) + 1
+
+    def asked(self, peer: PeerId, nonce: int) -> None:
+        """The master sends a probe to `peer`, perhaps not for the first time."""
+        self._asked.setdefault((peer, nonce), self._suspicions.get(peer, 0))
+
+    def cleared(self, peer: PeerId, nonce: int) -> None:
+        """The answer of `peer` to a probe ends all suspicions of it, so it must have been given after the last of them:
+        it may be long under way, and who gave it dead since."""
+        if self._asked.get((peer, nonce), 0) < self._suspicions[peer]:
+            self.fail(f"{peer.hex()[:8]} was cleared by the answer to a probe from before it was suspected")
 
     def sync_began(self, sync: int, voters: list[PeerId]) -> None:
         """The master sends the plans of a synchronisation to its voters."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pccl import messages
 from pccl.errors import ProtocolError
-from pccl.messages import StatePlan, WhoAreYou
+from pccl.messages import Message, Probe, ProbeReply, StatePlan, WhoAreYou
 from pccl.protocol import journal
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.types import Append, Event, Limits, MasterOutput, Notify, PeerId, Record, Send
@@ -35,6 +35,8 @@ LIMITS = Limits(
 
 BEFORE, TORN, AFTER = "before", "torn", "after"
 """Where in an append the master dies: nothing is written; a piece; all, but nobody hears of it."""
+
+REMOVALS = (Event.LEFT, Event.LOST, Event.EXPELLED)
 
 
 class Disk:
@@ -141,7 +143,9 @@ class SimMaster(Node):
     def _notified(self, output: Notify) -> None:
         self.world.trace(output.event.value, output.text)
         self.world.checkers.no_protocol_errors(output.event, output.text)
-        if output.event in (Event.LEFT, Event.LOST, Event.EXPELLED):
+        if output.event is Event.SUSPECTED:
+            self.world.checkers.suspected(output.peer)
+        if output.event in REMOVALS:
             self.world.checkers.removed(output.peer)
         if output.event in (Event.LOST, Event.EXPELLED):
             self.world.judge_loss(output)
@@ -163,6 +167,8 @@ class SimMaster(Node):
         if output.peer in self.full or peer is None or peer.control is None or not peer.control.reachable:
             return False
         self.sent += 1
+        if isinstance(output.message, Probe):
+            self.world.checkers.asked(output.peer, output.message.nonce)
         if not peer.control.usurped:
             peer.control.down.send(peer.heard, (peer.control.generation, self._encoded[1]))
         return True
@@ -175,10 +181,23 @@ class SimMaster(Node):
             except ProtocolError as error:
                 outputs = self.core.malformed(peer, str(error), self.clock.ms)
             else:
-                outputs = self.core.received(peer, message, self.clock.ms)
+                outputs = self._received(self.core, peer, message)
                 if not any(isinstance(it, Send) and isinstance(it.message, WhoAreYou) for it in outputs):
                     self.world.checkers.said(peer, message, self.world.dead)
             self.perform(outputs)
+
+    def _received(self, core: MasterProtocol, peer: PeerId, message: Message) -> list[MasterOutput]:
+        """What the core makes of it; whom its answer clears is looked at."""
+        doubted = isinstance(message, ProbeReply) and self._doubts(core, peer)
+        outputs = core.received(peer, message, self.clock.ms)
+        # Who has accused somebody and is removed takes the accusation along: then it was not the answer that cleared.
+        removed = any(isinstance(it, Notify) and it.event in REMOVALS for it in outputs)
+        if isinstance(message, ProbeReply) and doubted and not removed and not self._doubts(core, peer):
+            self.world.checkers.cleared(peer, message.nonce)
+        return outputs
+
+    def _doubts(self, core: MasterProtocol, peer: PeerId) -> bool:
+        return f"probing peer {peer.hex()[:8]}" in core.explain().splitlines()
 
     def closed(self, _: object) -> None:
         if self.core is not None:
