@@ -382,6 +382,25 @@ def test_an_answer_to_an_older_probe_clears_nobody() -> None:
     assert sum(isinstance(it, Notify) and it.event is Event.LINK for it in outputs) == 2
 
 
+def test_the_last_words_of_a_dead_peer_do_not_let_it_into_the_next_epoch() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.frozen("a", "c")
+    bench.master_hears()
+    first = _newest_probe(bench)
+    bench.say("c", Report(bench.peer("c").core.epoch, b"", 0, "", ()))
+    bench.peer("c").deaf = True  # dead, and its answer still under way
+    bench.frozen("b", "c")
+    bench.master_hears()
+    bench.say("c", ProbeReply(first))
+    bench.run()
+    assert _members(bench, "a") == _members(bench, "b") == "abc"
+    assert bench.peer("a").core.epoch == 2
+    bench.wait(Limits().heartbeat_limit_ms + 500)
+    assert _members(bench, "a") == _members(bench, "b") == "ab"
+    assert bench.peer("a").core.epoch == 3
+
+
 def _newest_probe(bench: Bench) -> int:
     line = next(it for it in reversed(bench.lines) if it.startswith("c < Probe"))
     return int(line.split()[-1])
