@@ -204,6 +204,9 @@ typedef struct pccl_member {
     char address[PCCL_ADDRESS_BYTES]; /* numeric IPv4 or IPv6, NUL-terminated */
     uint16_t port;
     uint64_t host_id; /* equal for peers of one host and boot */
+    /* That it may run on; 0: not known, and taken for enough. Where a host has more members than the fewest cores that
+     * one of them told, they are taken to share these. */
+    uint32_t cores;
 } pccl_member;
 
 typedef struct pccl_operation_name {

@@ -274,6 +274,7 @@ class Engine:
             target.address = member.address.encode()
             target.port = member.port
             target.host_id = member.host_id
+            target.cores = member.cores
         ring_raw = ffi.new("uint32_t[]", list(ring)) if ring else NULL
         parents_raw = ffi.new("uint32_t[]", list(parents)) if parents else NULL
         commits_raw = ffi.new("pccl_operation_name[]", [(name.tag, name.scope, name.sequence) for name in commits])

@@ -150,7 +150,7 @@ class Control:
         self.engine: Engine | None = None
         self.installed: Install | None = None
         """The view and our rank in it: one object, since other threads read it while it changes."""
-        self._host_id = system.host_id()
+        self._host_id, self._cores = system.host_id(), system.usable_cores()
         self._master: HostPort | None = None
         self._listen_address = ""
         self._link: DealerLink | None = None
@@ -501,7 +501,7 @@ class Control:
             return []
         self._loop.add_reader(self.engine.event_fd, self._engine_events)
         address = advertise.host if advertise is not None else self._listen_address
-        return self._protocol.opened(address, self.engine.port, self._host_id, _now())
+        return self._protocol.opened(address, self.engine.port, self._host_id, self._cores, _now())
 
     def _install(self, output: Install) -> list[PeerOutput]:
         assert self.engine is not None

@@ -79,12 +79,14 @@ class MeasuredLink:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a view: who it is and where its data plane listens. Mirrors `pccl_member`."""
+    """One member of a view: who it is, where its data plane listens, and how many cores it may use (0: unknown). Mirrors
+    `pccl_member`."""
 
     id: Id
     address: Address
     port: U16
     host_id: U64
+    cores: U32 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,11 +190,13 @@ class Hello:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Register:
-    """The data plane listens: the peer may be made a member. Repeated after each Welcome."""
+    """The data plane listens: the peer may be made a member, as what a Member says of it. Repeated after each
+    Welcome."""
 
     address: Address
     port: U16
     host_id: U64
+    cores: U32 = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -479,6 +483,7 @@ class StatusMember:
     address: Address
     port: U16
     host_id: U64
+    cores: U32
     heard_ms: U64
     connected: Flag
     returning: Flag

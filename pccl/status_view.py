@@ -119,6 +119,8 @@ def _members(answer: StatusAnswer) -> Table:
     hosts: dict[int, str] = {}
     for it in answer.members:
         host = hosts.setdefault(it.host_id, chr(ord("A") + len(hosts)) if len(hosts) < 26 else f"{len(hosts)}")
+        if it.cores:
+            host += f", {it.cores} core{_s(it.cores)}"
         late = f"{it.late} times, {duration(it.late_ms)} at most" if it.late else ""
         heard = duration(it.heard_ms) + ("" if it.connected else ", away")
         table.add_row(

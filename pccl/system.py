@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What only the operating system knows: interfaces, the host's identity, descriptors inherited by a fork, file locks.
+"""What only the operating system knows: interfaces, the host's identity and cores, descriptors inherited by a fork, file locks.
 
 All Linux-only code of the Python side is here, behind functions with a portable fallback. Nothing here knows pccl.
 """
@@ -74,6 +74,13 @@ def host_id() -> int:
         identity = f"{uuid.getnode()}"
     digest = hashlib.blake2b(identity.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") | 1
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on, 0 where the system does not say. A quota of processor time is not seen."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 0
 
 
 def require_descriptors(count: int) -> None:

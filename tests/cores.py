@@ -64,8 +64,8 @@ def identity(name: str) -> PeerId:
 class BenchPeer:
     """One peer's core and what its engine would say."""
 
-    def __init__(self, name: str, group: int, host: int) -> None:
-        self.name, self.host = name, host
+    def __init__(self, name: str, group: int, host: int, cores: int) -> None:
+        self.name, self.host, self.cores = name, host, cores
         self.core = PeerProtocol(identity(name), identity(name.upper()), group, sync=PeerStateSync())
         self.lines: tuple[ReportLine, ...] = ()
         self.started = 1
@@ -126,9 +126,9 @@ class Bench:
     def peer(self, name: str) -> BenchPeer:
         return self.peers[identity(name)]
 
-    def join(self, name: str, group: int = 0, host: int = 1) -> BenchPeer:
+    def join(self, name: str, group: int = 0, host: int = 1, cores: int = 4) -> BenchPeer:
         """A new process says Hello. The rest follows with `run`."""
-        peer = self.peers[identity(name)] = BenchPeer(name, group, host)
+        peer = self.peers[identity(name)] = BenchPeer(name, group, host, cores)
         self.perform(peer, peer.core.connect(self.now))
         return peer
 
@@ -290,7 +290,7 @@ class Bench:
                 if peer.reachable:
                     self.to_master.append((peer.core.peer, messages.encode(output.message)))
             elif isinstance(output, OpenDataPlane):
-                self.perform(peer, peer.core.opened("10.0.0.1", 1000 + ord(peer.name), peer.host, self.now))
+                self.perform(peer, peer.core.opened("10.0.0.1", 1000 + ord(peer.name), peer.host, peer.cores, self.now))
             elif isinstance(output, Freeze):
                 self.note(f"{peer.name} freezes epoch {output.epoch}")
                 self.perform(peer, peer.core.engine_frozen(output.epoch, b"", 0, "", peer.lines, self.now))
@@ -331,7 +331,7 @@ def title(peer: PeerId) -> str:
     return peer[:1].decode()
 
 
-QUIET = ("census", "run_secret", "secret", "version", "host_id", "heartbeat_ms", "heartbeat_limit_ms")
+QUIET = ("census", "run_secret", "secret", "version", "host_id", "cores", "heartbeat_ms", "heartbeat_limit_ms")
 """Fields that say nothing in a story."""
 
 

@@ -151,7 +151,8 @@ def _pack(record: Record) -> list[Any]:
     if isinstance(record, Settings):
         return [_SETTINGS, JOURNAL_VERSION, record.run_secret]
     admissions = [
-        [it.id, it.secret, it.group, it.member.address, it.member.port, it.member.host_id] for it in record.admissions
+        [it.id, it.secret, it.group, it.member.address, it.member.port, it.member.host_id, it.member.cores]
+        for it in record.admissions
     ]
     views = [
         [
@@ -198,8 +199,8 @@ def _unpack(payload: bytes, offset: int) -> Record:
 def _unpack_change(admissions: list[Any], views: list[Any], answers: list[Any], memories: list[Any]) -> Change:
     return Change(
         tuple(
-            Admission(peer, secret, group, Member(peer, address, port, host))
-            for peer, secret, group, address, port, host in admissions
+            Admission(peer, secret, group, Member(peer, address, port, host, cores))
+            for peer, secret, group, address, port, host, cores in admissions
         ),
         tuple(
             GroupView(

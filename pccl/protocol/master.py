@@ -343,7 +343,7 @@ class MasterProtocol:
         self._roster.send(entry.id, welcome)
 
     def _register(self, entry: Peer, message: Register, now: int) -> None:
-        member = Member(entry.id, message.address, message.port, message.host_id)
+        member = Member(entry.id, message.address, message.port, message.host_id, message.cores)
         if member.port == 0 or not can_be_dialled(member.address):
             self._fault(
                 entry.id, f"{member.address!r} port {member.port} is no numeric address that can be dialled", now

@@ -208,9 +208,9 @@ class PeerProtocol:
         self._call.join(now)
         return [self._hello()]
 
-    def opened(self, address: str, port: int, host_id: int, now: int) -> list[PeerOutput]:
-        """The data plane listens there. `address` is what other peers dial."""
-        self._endpoint = Register(address, port, host_id)
+    def opened(self, address: str, port: int, host_id: int, cores: int, now: int) -> list[PeerOutput]:
+        """The data plane listens there. `address` is what other peers dial; `cores` is how many this one may use."""
+        self._endpoint = Register(address, port, host_id, cores)
         return self._say(self._endpoint, self._call.unanswered) if self._phase is Phase.JOINING else []
 
     def vote(self, kind: VoteKind, call: int, body: bytes, pending: int, now: int) -> list[PeerOutput]:

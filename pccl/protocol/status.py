@@ -120,6 +120,7 @@ class StatusDesk:
             peer.member.address,
             peer.member.port,
             peer.member.host_id,
+            peer.member.cores,
             now - peer.heard,
             peer.known,
             peer.returning,

@@ -233,7 +233,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class OpenDataPlane:
-    """First Welcome: create the engine with `run_secret`, then call `opened(address, port, host_id, now)`."""
+    """First Welcome: create the engine with `run_secret`, then call `opened(address, port, host_id, cores, now)`."""
 
     run_secret: bytes
 

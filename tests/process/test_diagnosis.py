@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import pccl
+from pccl import system
 from pccl.fleet import Child, Line
 from pccl.trace import file
 from pccl.trace.record import PENDING
@@ -142,7 +143,9 @@ def test_the_status_shows_a_run_and_watching_ends_with_ctrl_c(tmp_path: Path) ->
         assert shown.returncode == 0, shown.stderr
         assert f"{run.master.address}: 3 peers in 1 group, 0 newcomers" in shown.stdout
         assert "ring 0 1 2" in shown.stdout
-        assert status_of(run)["journal_bytes"] > 0
+        status = status_of(run)
+        assert status["journal_bytes"] > 0
+        assert {it["cores"] for it in status["members"]} == {system.usable_cores()}
         watching = [sys.executable, "-m", "pccl", "status", run.master.address, "--watch", "--json"]
         with subprocess.Popen(watching, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

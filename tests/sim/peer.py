@@ -111,7 +111,7 @@ class SimPeer(Node):
         if isinstance(output, Tell):
             self.tell(messages.encode(output.message))
         elif isinstance(output, OpenDataPlane):
-            self.later(1.0, self._call, self.core.opened, "127.0.0.1", 1, 1 + self.id[0] % 2)
+            self.later(1.0, self._call, self.core.opened, "127.0.0.1", 1, 1 + self.id[0] % 2, self.id[1] % 4)
         elif isinstance(output, Install):
             self.world.checkers.one_membership_per_epoch(self.id, output.view)
             if self.world.lines is not None:

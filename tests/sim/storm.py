@@ -134,7 +134,7 @@ class Storm:
             if isinstance(output, Tell):
                 self._queue.append((peer, output.message))
             elif isinstance(output, OpenDataPlane):
-                self._perform(peer, core.opened("10.0.0.1", 1, 1 + self.peers[peer] // 8, self.now))
+                self._perform(peer, core.opened("10.0.0.1", 1, 1 + self.peers[peer] // 8, 4, self.now))
             elif isinstance(output, Freeze):
                 self._perform(peer, core.engine_frozen(output.epoch, b"", 0, "", LINES, self.now))
             elif isinstance(output, Resolve):

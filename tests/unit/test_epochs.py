@@ -420,3 +420,26 @@ def test_each_epoch_of_the_run_is_used_once() -> None:
 
 def _views(record: object) -> tuple[GroupView, ...]:
     return getattr(record, "views", ())
+
+
+def test_members_have_the_same_view_of_hosts_and_cores_also_from_a_master_that_came_back() -> None:
+    bench = Bench()
+    told = {"a": (1, 4), "b": (1, 2), "c": (2, 0)}
+    for name, (host, cores) in told.items():
+        bench.join(name, host=host, cores=cores)
+        bench.run()
+    bench.vote("a", VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    bench.stop_master()
+    bench.start_master()
+    for name in "abc":
+        bench.reconnect(name)
+    told["d"] = (1, 2**32 - 1)
+    bench.join("d", host=1, cores=2**32 - 1)
+    bench.run()
+    for name in "abc":
+        bench.vote(name, VoteKind.UPDATE_TOPOLOGY)
+    bench.run()
+    for name in told:
+        members = _view(bench, name).members
+        assert {chr(it.id[0]): (it.host_id, it.cores) for it in members} == told

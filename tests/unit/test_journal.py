@@ -24,7 +24,7 @@ MEMBERS = st.lists(IDS, unique=True, max_size=4)
 
 
 def _admission(peer: bytes, group: int) -> Admission:
-    return Admission(peer, peer[::-1], group, Member(peer, "10.0.0.1", 7, 9))
+    return Admission(peer, peer[::-1], group, Member(peer, "10.0.0.1", 7, 9, 2))
 
 
 @st.composite

@@ -195,6 +195,7 @@ def test_what_a_pending_peer_may_not_say_ends_its_joining(message: object) -> No
         Report(99, b"", 0, "", ()),
         Suspect(99, identity("a"), 0, ""),
         Register("10.9.9.9", 1, 1),
+        Register("10.0.0.1", 1000 + ord("b"), 1, 3),
         View(1, 0, 0, (), (), (), (), 0, "", Census(0, 0, 0)),
     ],
 )

@@ -102,7 +102,7 @@ def _joining() -> PeerProtocol:
     peer = _peer()
     peer.connect(0)
     peer.received(_welcome(), 0)
-    peer.opened("10.0.0.2", 2, 2, 0)
+    peer.opened("10.0.0.2", 2, 2, 4, 0)
     return peer
 
 
@@ -142,7 +142,7 @@ def test_joining_goes_step_by_step() -> None:
     assert "waiting for the master" in peer.explain()
     assert peer.received(_welcome(), 1) == [OpenDataPlane(b"r" * 16)]
     assert "call update_topology" in peer.explain()
-    assert peer.opened("10.0.0.2", 2, 2, 2) == [Tell(Register("10.0.0.2", 2, 2))]
+    assert peer.opened("10.0.0.2", 2, 2, 4, 2) == [Tell(Register("10.0.0.2", 2, 2, 4))]
     view = _view(admitted=(1,))
     assert peer.received(view, 3) == [Install(view, 1, ()), Resolve(CONNECT_CALL)]
     assert (peer.rank, peer.epoch, peer.view, peer.census) == (1, 4, view, view.census)
@@ -154,8 +154,8 @@ def test_a_second_welcome_opens_no_second_data_plane() -> None:
     peer.connect(0)
     assert peer.received(_welcome(), 0) == [OpenDataPlane(b"r" * 16)]
     assert peer.received(_welcome(), 0) == []
-    peer.opened("10.0.0.2", 2, 2, 0)
-    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2))]
+    peer.opened("10.0.0.2", 2, 2, 4, 0)
+    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2, 4))]
 
 
 def test_another_run_at_the_same_address_is_not_joined_with_the_old_runs_data_plane() -> None:
@@ -202,7 +202,7 @@ def test_a_view_brings_verdicts_and_forgets_what_belonged_to_the_old_epoch() -> 
     peer.engine_stalled(4, OPERATION, 100, (0,), 0)
     view = _view(5, 4)
     assert peer.received(view, 1) == [Install(view, 1, (OPERATION,))]
-    assert _told(peer.received(_welcome(), 2)) == [Register("10.0.0.2", 2, 2)]
+    assert _told(peer.received(_welcome(), 2)) == [Register("10.0.0.2", 2, 2, 4)]
 
 
 def test_a_view_that_comes_twice_is_installed_once() -> None:
@@ -355,7 +355,7 @@ def test_everything_without_an_answer_is_said_again_after_a_welcome() -> None:
     assert peer.disconnected(1) == []
     assert "waiting for the master to come back" in peer.explain()
     assert peer.reconnected(2) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
-    assert _told(peer.received(_welcome(), 3)) == [Register("10.0.0.2", 2, 2), *suspect, *report, *vote, *stalled]
+    assert _told(peer.received(_welcome(), 3)) == [Register("10.0.0.2", 2, 2, 4), *suspect, *report, *vote, *stalled]
     assert isinstance(suspect[0], Suspect)
 
 
@@ -468,7 +468,7 @@ def test_a_newcomer_is_not_expelled_for_an_earlier_life() -> None:
     """B45: the router may hear it under its id already when the master tells the earlier life that it is lost."""
     peer = _joining()
     assert peer.received(ExpelledNotice("rank 1 was lost"), 0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 0))]
-    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2))]
+    assert peer.received(_welcome(), 0) == [Tell(Register("10.0.0.2", 2, 2, 4))]
     peer.received(_view(admitted=(1,)), 0)
     assert (peer.halted, peer.epoch) == (False, 4)
 
@@ -540,7 +540,7 @@ def test_nothing_moves_after_the_end() -> None:
     assert peer.started_answer(4, OPERATION, 1, 1) == []
     assert peer.state_event(object(), 1) == []
     assert peer.abandon(1, 1) == []
-    assert peer.opened("10.0.0.2", 2, 2, 1) == []
+    assert peer.opened("10.0.0.2", 2, 2, 4, 1) == []
     assert peer.explain() == ""
 
 

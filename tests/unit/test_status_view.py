@@ -27,7 +27,7 @@ from pccl.status_view import SHOWN_RANKS, duration, heading, plain, render, trou
 
 
 def member(rank: int, **changed: Any) -> StatusMember:
-    healthy = StatusMember(0, rank, f"{rank:08x}", "10.0.0.1", 4000 + rank, 5, 20, True, False, False, 0, 0, "")
+    healthy = StatusMember(0, rank, f"{rank:08x}", "10.0.0.1", 4000 + rank, 5, 2, 20, True, False, False, 0, 0, "")
     return replace(healthy, **changed)
 
 
@@ -111,7 +111,7 @@ def test_late_members_newcomers_and_what_is_left_out_are_shown() -> None:
     group = StatusGroup(0, 7, 500, tuple(range(500)), 0, (), 0, (), "", (), ())
     text = shown(
         answer(
-            members=(member(0, late=12, late_ms=3_000, waits="[bold]not markup"), member(1, host_id=6)),
+            members=(member(0, late=12, late_ms=3_000, waits="[bold]not markup"), member(1, host_id=6, cores=1)),
             newcomers=(newcomer,),
             groups=(group,),
             census=Census(500, 1, 500),
@@ -119,6 +119,8 @@ def test_late_members_newcomers_and_what_is_left_out_are_shown() -> None:
         )
     )
     assert "12 times, 3.0 s at most" in text
+    assert "A, 2 cores" in text
+    assert "B, 1 core " in text
     assert "[bold]not markup" in text
     assert "newcomer: peer abcdef01 at 10.0.0.9:99 for group 3, heard 2.5 s ago" in text
     assert "and 498 more" in text

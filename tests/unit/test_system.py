@@ -28,6 +28,15 @@ def test_host_id_is_the_same_in_another_process() -> None:
     assert 0 < int(other) == system.host_id() < 2**64
 
 
+def test_usable_cores_are_those_that_the_process_may_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os; from pccl import system; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
+    code += "print(system.usable_cores())"
+    pinned = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert int(pinned) == 1 <= system.usable_cores() <= (os.cpu_count() or 1)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert system.usable_cores() == os.cpu_count()
+
+
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with path.open("wb") as one, path.open("wb") as other:
