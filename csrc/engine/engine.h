@@ -51,7 +51,6 @@ struct pccl_engine {
     uint64_t driver_until_ns;     /* the same of a caller in the poll set; 0: it is elsewhere, and looks soon */
     bool stopping, forked;
     size_t handles;   /* operations that callers hold */
-    uint32_t cores;   /* this process may run on */
     uint64_t spin_ns; /* how long a driver spins before it sleeps: halved when in vain, doubled when not */
     uint32_t spins_skipped;
     uint64_t polled_ns;  /* when the poll set was last asked */

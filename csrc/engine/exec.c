@@ -376,7 +376,7 @@ static pccl_status begin_data(struct pccl__exec *exec, struct pccl_operation *op
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
-    pccl__pieces_cut(op, exec->segment_bytes);
+    pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
     pccl_status status = scale_input(exec, op);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -58,6 +59,19 @@ static pccl_status open_channels(struct pccl__group *next, const struct pccl__gr
     return PCCL_OK;
 }
 
+/* Members who share a host come to the same answer, for they have the same view. */
+static void look_around(struct pccl__group *next) {
+    uint32_t cores = UINT32_MAX;
+    for (uint32_t i = 0; i < next->size; i++) {
+        const pccl_member *member = &next->members[i];
+        if (member->host_id != next->members[next->rank].host_id) continue;
+        next->host_members++;
+        if (member->cores) cores = (uint32_t)min_u64(cores, member->cores);
+    }
+    next->one_host = next->host_members == next->size;
+    next->crowded = next->host_members > cores;
+}
+
 /* The master's rings keep hosts together unless a dead link has to be avoided. */
 static pccl_status set_hosts(struct pccl__group *next) {
     uint64_t *ids = malloc(next->size * sizeof *ids);
@@ -90,15 +104,12 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
     next->doubts_told = next->used + view->size;
     next->awaited = next->doubts_told + view->size;
     memcpy(next->members, view->members, view->size * sizeof *next->members);
-    next->one_host = true;
     for (uint32_t i = 0; i < view->size; i++) {
         next->members[i].address[PCCL_ADDRESS_BYTES - 1] = 0;
         next->ring[i] = view->ring ? view->ring[i] : i;
         if (next->ring[i] == view->rank) next->position = i;
-        bool here = view->members[i].host_id == view->members[view->rank].host_id;
-        next->one_host = next->one_host && here;
-        next->host_members += here;
     }
+    look_around(next);
     status = set_hosts(next);
     if (status != PCCL_OK) {
         pccl__fail(error, status, "no memory for a view of %u members", view->size);

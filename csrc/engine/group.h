@@ -25,6 +25,7 @@ struct pccl__group {
     uint8_t *awaited;                /* [size] by rank: somebody wants to know when the link is there */
     bool one_host;                   /* all members share our host */
     uint32_t host_members;           /* members on our host, us included */
+    bool crowded;                    /* ... more than the fewest cores that one of them told */
 };
 
 /* Errors: INVALID with a text, NO_MEMORY. */

@@ -3,7 +3,6 @@
  * pccl.c - the public functions: lock, core, unlock.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +16,6 @@
 #include "engine/engine.h"
 
 static uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
-
-static uint32_t usable_cores(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-}
 
 static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, pccl_error *error) {
     struct pccl__core_options core = {.id = options->id,
@@ -83,7 +77,6 @@ pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **out, pccl
     pthread_cond_init(&engine->parked, &monotonic);
     pthread_condattr_destroy(&monotonic);
     engine->id = options->id;
-    engine->cores = usable_cores();
     engine->spin_ns = PCCL__SPIN_MOST_NS;
     pccl_status status = new_parts(options, engine, error);
     if (status == PCCL_OK && (errno = pthread_create(&engine->thread, NULL, pccl__engine_main, engine)) != 0)

@@ -32,11 +32,18 @@ static struct pccl__place place_of(const struct pccl_operation *op, uint32_t chu
     return place;
 }
 
-void pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes) {
+/* Several segments let a chunk's way in, its arithmetic and its way out overlap, but only on as many cores. Where
+ * members share these, each segment more is one more time that a core changes hands, and too small to be fetched from
+ * where it lies. */
+static uint64_t usual_segment(uint64_t chunk_bytes, bool crowded) {
+    uint64_t share = crowded ? chunk_bytes : chunk_bytes / SEGMENTS_PER_CHUNK;
+    return min_u64(max_u64(share, SMALLEST_SEGMENT), LARGEST_SEGMENT);
+}
+
+void pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, bool crowded) {
     uint64_t elements = pccl__layout_longest(&op->layout), segment = segment_bytes;
-    bool agreed = !pccl__pieces_are_private(op);
-    if (!segment && agreed) segment = max_u64(elements * op->element_bytes / SEGMENTS_PER_CHUNK, SMALLEST_SEGMENT);
-    if (!segment_bytes) segment = agreed ? min_u64(segment, LARGEST_SEGMENT) : LARGEST_SEGMENT;
+    if (!segment && pccl__pieces_are_private(op)) segment = LARGEST_SEGMENT;
+    if (!segment) segment = usual_segment(elements * op->element_bytes, crowded);
     op->segment_elements = max_u64(segment / op->element_bytes, 1);
     op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
     if (op->lengths_first) op->segments = 1;

@@ -66,8 +66,11 @@ static void make(struct world *w, uint32_t size, uint32_t stripes) {
         options.id.bytes[0] = (uint8_t)(rank + 1);
         pccl_error error;
         EXPECT(pccl_engine_new(&options, &w->engine[rank], &error) == PCCL_OK, "%s", error.message);
-        w->members[rank] = (pccl_member){
-            .id = options.id, .address = "127.0.0.1", .host_id = 7, .port = pccl_engine_port(w->engine[rank])};
+        w->members[rank] = (pccl_member){.id = options.id,
+                                         .address = "127.0.0.1",
+                                         .host_id = 7,
+                                         .cores = 2,
+                                         .port = pccl_engine_port(w->engine[rank])};
     }
     install(w, size, NULL, 0);
 }

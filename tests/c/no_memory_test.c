@@ -360,7 +360,7 @@ static bool start_engines(struct engines *e) {
         EXPECT(status == PCCL_OK || status == PCCL_NO_MEMORY, "%s", error.message);
         if (status != PCCL_OK) return false;
         e->members[i] = (pccl_member){
-            .id = options.id, .address = "127.0.0.1", .host_id = 7, .port = pccl_engine_port(e->engine[i])};
+            .id = options.id, .address = "127.0.0.1", .host_id = 7, .cores = 2, .port = pccl_engine_port(e->engine[i])};
     }
     return true;
 }

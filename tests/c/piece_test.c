@@ -45,7 +45,7 @@ static void make(struct member *member, uint32_t rank, pccl_algorithm algorithm,
                                               .output_begins = member->output_begins};
     member->op.schedule = member->schedule;
     member->op.lengths = member->lengths;
-    pccl__pieces_cut(&member->op, SEGMENT_BYTES);
+    pccl__pieces_cut(&member->op, SEGMENT_BYTES, false);
     pccl__lengths_begin(&member->op);
     pccl__shape_free(&shape);
 }
@@ -133,7 +133,41 @@ static void test_impossible_lengths(void) {
     pccl__schedule_free(member.schedule);
 }
 
+/* ---------------------------------------------------------------- the usual length */
+
+/* How an all_reduce whose longest chunk has so many bytes is cut. */
+static void expect_cut(uint64_t chunk_bytes, bool crowded, uint32_t segments, uint64_t segment_bytes) {
+    struct pccl__schedule schedule = {.plan = {.chunks = MEMBERS, .steps_count = 1}};
+    struct pccl_operation op = {.call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32},
+                                .element_bytes = ELEMENT_BYTES,
+                                .schedule = &schedule,
+                                .layout = {.collective = PCCL_ALL_REDUCE,
+                                           .size = MEMBERS,
+                                           .chunks = MEMBERS,
+                                           .count = MEMBERS * chunk_bytes / ELEMENT_BYTES}};
+    pccl__pieces_cut(&op, 0, crowded);
+    EXPECT(op.segments == segments && op.segment_elements * ELEMENT_BYTES == segment_bytes,
+           "%u of %llu bytes for a chunk of %llu", op.segments, (unsigned long long)op.segment_elements * ELEMENT_BYTES,
+           (unsigned long long)chunk_bytes);
+}
+
+/* In four, of 64 to 256 KiB; where cores are shared in as few of 256 KiB as there can be. */
+static void test_usual_segments(void) {
+    enum { KIB = 1024 };
+    expect_cut(16 * KIB, false, 1, 64 * KIB);
+    expect_cut(16 * KIB, true, 1, 64 * KIB);
+    expect_cut(128 * KIB, false, 2, 64 * KIB);
+    expect_cut(128 * KIB, true, 1, 128 * KIB);
+    expect_cut(256 * KIB, false, 4, 64 * KIB);
+    expect_cut(256 * KIB, true, 1, 256 * KIB);
+    expect_cut(512 * KIB, false, 4, 128 * KIB);
+    expect_cut(512 * KIB, true, 2, 256 * KIB);
+    expect_cut(4096 * KIB, false, 16, 256 * KIB);
+    expect_cut(4096 * KIB, true, 16, 256 * KIB);
+}
+
 int main(void) {
+    test_usual_segments();
     test_straight();
     test_lengths_first();
     test_impossible_lengths();

@@ -58,7 +58,8 @@ void cores_install(struct cores *cores, const pccl_operation_name *commits, uint
             members[alive++] = (pccl_member){.id = cores->id[i],
                                              .address = "127.0.0.1",
                                              .port = 1,
-                                             .host_id = cores->host_ids ? cores->host_ids[i] : 0};
+                                             .host_id = cores->host_ids ? cores->host_ids[i] : 0,
+                                             .cores = cores->usable ? cores->usable[i] : 0};
     pccl_view view = {.epoch = ++cores->epoch,
                       .size = alive,
                       .members = members,

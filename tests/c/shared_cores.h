@@ -21,10 +21,11 @@ struct cores {
     pccl_shape shape; /* of views to come, with their ring and parents; all zero: FULL, in rank order */
     const uint32_t *ring, *parents;
     const uint64_t *host_ids; /* of peers; NULL: all share one */
+    const uint32_t *usable;   /* cores that peers tell; NULL: none does */
 };
 
 void cores_make(struct cores *cores, uint32_t size, const struct pccl__core_options *options);
-/* The same with what `shape`, `ring`, `parents` and `host_ids` of `cores` are, over a network with faults. */
+/* The same with what `shape`, `ring`, `parents`, `host_ids` and `usable` of `cores` are, over a network with faults. */
 void cores_make_among(struct cores *cores, uint32_t size, const struct pccl__core_options *options, uint64_t seed,
                       struct pccl__sim_faults faults);
 void cores_free(struct cores *cores);

@@ -210,7 +210,8 @@ static void next_epoch(struct world *w) {
     uint32_t wild = fuzz_byte(in);
     pccl_member members[1 + OTHERS];
     for (uint32_t rank = 0; rank <= OTHERS; rank++)
-        members[rank] = (pccl_member){.id = id_of(rank), .address = "127.0.0.1", .port = 1, .host_id = wild >> 6};
+        members[rank] = (pccl_member){
+            .id = id_of(rank), .address = "127.0.0.1", .port = 1, .host_id = wild >> 6, .cores = wild >> 4};
     uint32_t ring[1 + OTHERS] = {0, 1, 2}, parents[1 + OTHERS] = {0, 0, wild >> 5 & 1};
     pccl_operation_name commits[2] = {{fuzz_pick(in, 4), pick_scope(in), fuzz_pick(in, 4)}, {fuzz_pick(in, 4), 0, 0}};
     pccl_view view = {.epoch = w->epoch + 1,
