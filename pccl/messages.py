@@ -79,7 +79,7 @@ class MeasuredLink:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a view: who it is, where its data plane listens, and how many cores it may use (0: unknown). Mirrors
+    """One member of a view: who it is, where its data plane listens, how many cores it may use (0: unknown). Mirrors
     `pccl_member`."""
 
     id: Id

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What only the operating system knows: interfaces, the host's identity and cores, descriptors inherited by a fork, file locks.
+"""What only the operating system knows: interfaces, the host's identity and cores, descriptors inherited by a
+fork, file locks.
 
 All Linux-only code of the Python side is here, behind functions with a portable fallback. Nothing here knows pccl.
 """
@@ -77,7 +78,7 @@ def host_id() -> int:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on, 0 where the system does not say. A quota of processor time is not seen."""
+    """How many cores this process may run on; 0 where the system does not say. Knows no quota of processor time."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 0
