@@ -179,7 +179,7 @@ static void user(struct world *w, uint32_t p) {
 
 static void install(struct world *w, uint32_t p) {
     struct peer *peer = &w->peer[p];
-    pccl_member members[PEERS_MAX] = {{{{0}}, {0}, 0, 0}};
+    pccl_member members[PEERS_MAX] = {{{{0}}, {0}, 0, 0, 0}};
     pccl_view view = {.epoch = w->epoch,
                       .size = w->sizes[w->epoch],
                       .members = members,
@@ -192,8 +192,11 @@ static void install(struct world *w, uint32_t p) {
                       .cause_text = "a member was lost"};
     for (uint32_t m = 0; m < view.size; m++) {
         uint32_t member = w->members[w->epoch][m];
-        members[m] = (pccl_member){
-            .id = w->peer[member].id, .address = "127.0.0.1", .port = 1, .host_id = w->hosts ? member % w->hosts : 0};
+        members[m] = (pccl_member){.id = w->peer[member].id,
+                                   .address = "127.0.0.1",
+                                   .port = 1,
+                                   .host_id = w->hosts ? member % w->hosts : 0,
+                                   .cores = member % 4};
         if (member == p) view.rank = m;
     }
     pccl_error error;
