@@ -138,7 +138,8 @@ typedef enum pccl_algorithm {
     PCCL_LINE = 11,
     PCCL_HIERARCHICAL = 12,
     PCCL_LEADERS = 13,
-    PCCL_ALGORITHM_COUNT = 14
+    PCCL_DIRECT = 14,
+    PCCL_ALGORITHM_COUNT = 15
 } pccl_algorithm;
 
 /* Which links between members a group uses. */

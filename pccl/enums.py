@@ -139,6 +139,8 @@ class Algorithm(IntEnum):
     host leads a slice: for large vectors."""
     LEADERS = constants.PCCL_LEADERS
     """In two levels, too, but one member speaks for each host: for small vectors."""
+    DIRECT = constants.PCCL_DIRECT
+    """All_reduce in two rounds: each part to the one member that adds it up, and from there to all."""
 
 
 class Attribute(Enum):

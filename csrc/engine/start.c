@@ -75,7 +75,7 @@ pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
 static uint8_t needed(const struct pccl__core *core, const pccl_call *call, const struct pccl__layout *layout) {
     if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
     bool straight = core->group.shape.kind == PCCL_SHAPE_FULL;
-    return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__DIRECT : 0;
+    return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__STRAIGHT : 0;
 }
 
 static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *layout) {
@@ -234,7 +234,7 @@ static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
     bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);
     op->algorithm = planner ? planner->algorithm : core->barrier->algorithm;
     op->layout.to_each = planner && planner->traits & PCCL__TO_EACH;
-    op->lengths_first = planner && pccl__pieces_are_private(op) && !(planner->traits & PCCL__DIRECT);
+    op->lengths_first = planner && pccl__pieces_are_private(op) && !(planner->traits & PCCL__STRAIGHT);
     op->layout.ring = by_rank ? NULL : group->ring;
     op->layout.position = by_rank ? group->rank : group->position;
     uint32_t root = 0;

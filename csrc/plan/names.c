@@ -36,6 +36,7 @@ static const char *const algorithms[PCCL_ALGORITHM_COUNT] = {
     [PCCL_LINE] = "line",
     [PCCL_HIERARCHICAL] = "hierarchical",
     [PCCL_LEADERS] = "leaders",
+    [PCCL_DIRECT] = "direct",
 };
 
 const char *pccl_collective_name(pccl_collective collective) {

@@ -68,7 +68,7 @@ typedef pccl_status pccl__plan_build(uint32_t position, const struct pccl__shape
 
 enum pccl__trait {
     /* Every chunk goes straight from where it starts to where it ends, so nobody else must know how long it is. */
-    PCCL__DIRECT = 1,
+    PCCL__STRAIGHT = 1,
     /* Positions stand for ranks, not for places on the ring. */
     PCCL__BY_RANK = 2,
     /* scan, exscan: there are `size` chunks; chunk c is a whole vector on its way to position c, to which those give
@@ -146,7 +146,7 @@ int pccl__duration_text(double ns, char *text, size_t text_bytes);
 
 /* The builders. */
 pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
-pccl__plan_build pccl__plan_doubling_all_reduce;
+pccl__plan_build pccl__plan_doubling_all_reduce, pccl__plan_direct_all_reduce;
 pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
 pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;

@@ -373,7 +373,10 @@ COLLECTIVES: dict[str, Callable[..., Work]] = {
 """They take a Turn, elements of a part, whether in place, and what else the call takes (`algorithm`)."""
 
 ALGORITHMS = {
-    "all_reduce": (Algorithm.RING, Algorithm.HALVING, Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
+    "all_reduce": (
+        *(Algorithm.RING, Algorithm.HALVING, Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
+        *(Algorithm.DIRECT,),
+    ),
     "reduce_scatter": (Algorithm.RING, Algorithm.HALVING),
     "all_gather": (Algorithm.RING, Algorithm.BRUCK),
     "broadcast": (Algorithm.CHAIN, Algorithm.BINOMIAL, Algorithm.STAR),

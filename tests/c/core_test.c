@@ -409,7 +409,7 @@ static void check_coverage(void) {
     for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
         pccl_collective collective = planner->collective;
         const char *name = pccl_collective_name(collective), *by = pccl_algorithm_name(planner->algorithm);
-        bool straight = planner->traits & PCCL__DIRECT || planner->links != PCCL_SHAPE_FULL;
+        bool straight = planner->traits & PCCL__STRAIGHT || planner->links != PCCL_SHAPE_FULL;
         bool uneven = pccl__in_parts(collective) && (straight || !pccl__parts_are_private(collective));
         uint32_t forms = uneven ? 4 : 2;
         for (uint32_t form = 0; form < forms; form++)

@@ -113,7 +113,7 @@ static void repeat(struct one *it, uint32_t victim) {
 /* Private parts go straight where all links are there. */
 static bool may_be_uneven(const struct pccl__planner *planner) {
     if (!pccl__in_parts(planner->collective)) return false;
-    return !pccl__parts_are_private(planner->collective) || planner->traits & PCCL__DIRECT ||
+    return !pccl__parts_are_private(planner->collective) || planner->traits & PCCL__STRAIGHT ||
            planner->links != PCCL_SHAPE_FULL;
 }
 

@@ -29,7 +29,7 @@ static void make(struct member *member, uint32_t rank, pccl_algorithm algorithm,
     const struct pccl__planner *planner = pccl__planner_find(PCCL_ALL_TO_ALL, algorithm);
     *member = (struct member){.op = {.call = {.collective = PCCL_ALL_TO_ALL, .dtype = PCCL_INT32},
                                      .element_bytes = ELEMENT_BYTES,
-                                     .lengths_first = !(planner->traits & PCCL__DIRECT)}};
+                                     .lengths_first = !(planner->traits & PCCL__STRAIGHT)}};
     EXPECT(pccl__schedule_new(planner, rank, &shape, 0, &member->schedule) == PCCL_OK);
     for (uint32_t r = 0; r < MEMBERS; r++) {
         member->input_begins[r + 1] = member->input_begins[r] + length(rank, r);

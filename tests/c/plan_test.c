@@ -69,6 +69,7 @@ static uint32_t first_behind_host(uint32_t chunk) {
 static uint32_t first_of_sum(uint32_t chunk) {
     switch (machine.planner->algorithm) {
     case PCCL_RING:
+    case PCCL_DIRECT:
         return (chunk + 1) % machine.size;
     case PCCL_HIERARCHICAL:
         return first_behind_host(chunk);
@@ -223,6 +224,7 @@ static bool is_thrifty(const struct pccl__planner *planner, uint32_t size) {
     switch (planner->algorithm) {
     case PCCL_RING:
     case PCCL_PAIRWISE:
+    case PCCL_DIRECT:
         return true;
     case PCCL_CHAIN:
         return planner->collective != PCCL_EXSCAN;
@@ -319,7 +321,7 @@ static void expect_counts(struct counts *worst) {
     }
     EXPECT(work.rounds == machine.plans[0].rounds && work.rounds >= most.last_round);
     if (planner->algorithm == PCCL_DISSEMINATION) EXPECT(most.sends == most.last_round);
-    if (planner->traits & PCCL__DIRECT) EXPECT(most.sends + 1 == machine.size, "not straight");
+    if (planner->traits & PCCL__STRAIGHT) EXPECT(most.sends + 1 == machine.size, "not straight");
     raise(worst, most);
     expect_work("", work, most, *worst);
     if (is_decided()) EXPECT(work.rounds == worst->last_round, "%u rounds, not %g", worst->last_round, work.rounds);
