@@ -13,8 +13,12 @@
  * leave one, for its members share a wire. Any other pays the price between hosts for all it does: its slowest link
  * sets the pace. Where it joins any pairs, all members of a host may use their wire at once; around the ring only one
  * does. Near ties go to the one that knows hosts, which loses less where the wire is slower than assumed. It is
- * considered only where there are several and some have several members; within one host it would be everyone to
- * everyone at once, which the model takes for free.
+ * considered only where there are several and some have several members.
+ *
+ * Everyone to everyone at once (PCCL__AT_ONCE) is free by the model, but not where many streams meet in front of one
+ * wire: among eight hosts with 100 Mbit/s each direct.c took a fifth longer than the ring for 1 and for 4 MiB. So it is
+ * considered only within one host. There the near tie leaves large vectors to the ring, which was no slower from 2 MiB
+ * on for four members on two cores.
  *
  * Only those are asked whose links the group's shape has. All that the choice depends on is part of the view or of the
  * call, so all members choose alike. What a planner asks is worked out once per view (pccl__offers_make).
@@ -37,7 +41,8 @@ static const struct pccl__planner planners[] = {
     {PCCL_ALL_REDUCE, PCCL_LEADERS, pccl__plan_leaders_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
      pccl__work_leaders_all_reduce, pccl__inside_leaders_all_reduce},
     {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, pccl__work_ring_all_reduce, NULL},
-    {PCCL_ALL_REDUCE, PCCL_DIRECT, pccl__plan_direct_all_reduce, PCCL_SHAPE_FULL, 0, pccl__work_direct_all_reduce, NULL},
+    {PCCL_ALL_REDUCE, PCCL_DIRECT, pccl__plan_direct_all_reduce, PCCL_SHAPE_FULL, PCCL__AT_ONCE,
+     pccl__work_direct_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
      pccl__work_halving_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
@@ -132,6 +137,7 @@ static void charge(struct pccl__offer *offer, struct pccl__work work, struct pcc
 
 static bool considered(const struct pccl__planner *planner, const struct pccl__shape *shape) {
     if (!pccl__planner_fits(planner, shape, 0)) return false;
+    if (planner->traits & PCCL__AT_ONCE) return shape->hosts == 1;
     return !(planner->traits & PCCL__BY_HOST) || (shape->hosts > 1 && shape->host_most > 1);
 }
 

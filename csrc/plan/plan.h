@@ -79,6 +79,8 @@ enum pccl__trait {
     /* All planners of a collective that have it compute one and the same expression of positions, which depends on
      * nothing but `size`; those of all_reduce, reduce and reduce_scatter the same for all three. */
     PCCL__FIXED_ORDER = 16,
+    /* Everyone sends to everyone at once: only chosen where all are known to share a host. */
+    PCCL__AT_ONCE = 32,
 };
 
 struct pccl__planner {

@@ -10,10 +10,12 @@
 
 enum { SIZES = 64 };
 
-/* Both for one collective, both fit the shape, and who works by host is only asked where there are several. */
+/* Both for one collective, both fit the shape; who works by host is only asked where there are several, and who sends
+ * to everyone at once where there is one. */
 static bool rivals(const struct pccl__planner *other, const struct pccl__planner *chosen,
                    const struct pccl__shape *shape) {
     if (other->collective != chosen->collective || !pccl__planner_fits(other, shape, 0)) return false;
+    if (other->traits & PCCL__AT_ONCE) return shape->hosts == 1;
     return !(other->traits & PCCL__BY_HOST) || (shape->hosts > 1 && shape->host_most > 1);
 }
 
@@ -149,6 +151,27 @@ static void by_host(void) {
                    pccl_collective_name(planner->collective), pccl_algorithm_name(planner->algorithm));
 }
 
+/* Among those who share a host two rounds do, between few bytes (as little to handle as can be) and many (the ring).
+ * Where hosts are several, or nothing is known of them, not all send at once, nor where links are missing. */
+static void at_once(void) {
+    const struct pccl__link_models links = alike((struct pccl__link_model){15e3, 1500, 2.0});
+    static const uint64_t ids[2][4] = {{1, 1, 1, 1}, {1, 2, 3, 4}};
+    for (int spread = 0; spread < 3; spread++) {
+        for (int kind = PCCL_SHAPE_FULL; kind <= PCCL_SHAPE_RING; kind++) {
+            struct pccl__shape shape = {0};
+            EXPECT(pccl__shape_init(&shape, (pccl_shape)kind, 4, NULL) == PCCL_OK);
+            if (spread < 2) EXPECT(pccl__shape_set_hosts(&shape, ids[spread]) == PCCL_OK);
+            for (uint32_t bit = 0; bit <= 44; bit++) {
+                const struct pccl__planner *planner = choose(PCCL_ALL_REDUCE, &shape, UINT64_C(1) << bit, 0, links);
+                bool wanted = spread == 0 && kind == PCCL_SHAPE_FULL && bit >= 14 && bit <= 20;
+                EXPECT((planner->algorithm == PCCL_DIRECT) == wanted, "spread %d, kind %d, 2^%u bytes: %s", spread,
+                       kind, bit, pccl_algorithm_name(planner->algorithm));
+            }
+            pccl__shape_free(&shape);
+        }
+    }
+}
+
 /* Who needs a fixed order gets one of those that have it, or nothing where links are missing. */
 static void fixed_order(void) {
     const struct pccl__link_models link = alike((struct pccl__link_model){20e3, 1e3, 5.0});
@@ -181,8 +204,8 @@ static void says_why(void) {
     char why[300];
     const struct pccl__shape four = {.kind = PCCL_SHAPE_FULL, .size = 4}, five = {.kind = PCCL_SHAPE_FULL, .size = 5};
     explain(&four, PCCL_ALL_REDUCE, 64 << 20, link, why, sizeof why);
-    EXPECT(strcmp(why, "ring: 20.3 ms (6 rounds, 1.50 times 67108864 bytes); direct: 20.2 ms; halving: 20.2 ms; "
-                       "doubling: 26.9 ms; star: 40.3 ms") == 0,
+    EXPECT(strcmp(why, "ring: 20.3 ms (6 rounds, 1.50 times 67108864 bytes); halving: 20.2 ms; doubling: 26.9 ms; "
+                       "star: 40.3 ms") == 0,
            "%s", why);
     explain(&five, PCCL_BARRIER, 0, link, why, sizeof why);
     EXPECT(strncmp(why, "dissemination: 63 us (3 rounds", 30) == 0, "%s", why);
@@ -224,6 +247,7 @@ int main(void) {
         if (i != PCCL_BARRIER && i != PCCL_COMMIT) expect_no_way_back((pccl_collective)i);
     forced_and_unknown();
     by_host();
+    at_once();
     fixed_order();
     says_why();
     says_what_is_not_on_offer();
