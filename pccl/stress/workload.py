@@ -374,8 +374,8 @@ COLLECTIVES: dict[str, Callable[..., Work]] = {
 
 ALGORITHMS = {
     "all_reduce": (
-        *(Algorithm.RING, Algorithm.HALVING, Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
-        *(Algorithm.DIRECT,),
+        *(Algorithm.RING, Algorithm.DIRECT, Algorithm.HALVING),
+        *(Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
     ),
     "reduce_scatter": (Algorithm.RING, Algorithm.HALVING),
     "all_gather": (Algorithm.RING, Algorithm.BRUCK),

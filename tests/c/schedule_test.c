@@ -32,6 +32,7 @@ static void large_reductions_grow_in_place(void) {
                 EXPECT(grows_in_place(pccl__planner_find(collectives[i], PCCL_TREE), p, &tree));
             }
             if (size > 1 && (size & (size - 1)) == 0)
+                EXPECT(grows_in_place(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_DIRECT), p, &full));
                 EXPECT(!grows_in_place(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_DOUBLING), p, &full));
         }
         pccl__shape_free(&tree);

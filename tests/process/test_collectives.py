@@ -203,6 +203,23 @@ def test_members_of_two_hosts_reduce_within_each_first(monkeypatch: pytest.Monke
         local.all(reduce)
 
 
+def test_members_of_one_host_reduce_in_two_rounds() -> None:
+    """Where a wish is followed at any size, the choice is for those between few bytes and many."""
+
+    def reduce(comm: pccl.Communicator) -> None:
+        size, rank = comm.world_size, comm.rank
+        for count in (1, 3, 4, 7, 200_000):
+            x = own(rank, count, "int32")
+            assert comm.all_reduce(x, algorithm=Algorithm.DIRECT).algorithm == Algorithm.DIRECT
+            assert np.array_equal(x, sum(own(r, count, "int32") for r in range(size)))
+        assert comm.explain_call(Collective.ALL_REDUCE, x[:50_000]).startswith("direct: ")
+        assert comm.all_reduce(x[:50_000]).algorithm == Algorithm.DIRECT
+        assert comm.all_reduce(x[:50_000], deterministic=True).algorithm != Algorithm.DIRECT
+
+    with Local(4) as local:
+        local.all(reduce)
+
+
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.__name__)
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_every_collective(size: int, part: Callable[[pccl.Communicator], None]) -> None:

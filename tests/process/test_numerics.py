@@ -41,7 +41,7 @@ def test_small_addends_are_rounded_once_a_hop_and_alike_everywhere(algorithm: pc
 
 
 PATTERNS = 1 << 16
-ALGORITHMS = (pccl.Algorithm.RING, pccl.Algorithm.DOUBLING, pccl.Algorithm.HALVING, pccl.Algorithm.STAR)
+ALGORITHMS = tuple(pccl.Algorithm[name] for name in ("RING", "DIRECT", "DOUBLING", "HALVING", "STAR"))
 
 
 def in_half_precision(op: pccl.ReduceOp | pccl.PremulSum, mine: Any, other: Any) -> Any:
@@ -115,7 +115,7 @@ def test_all_members_hold_the_same_bits(size: int, counts: Sequence[int]) -> Non
     def reduce(counts: Sequence[int], comm: pccl.Communicator) -> list[int]:
         found = []
         for (dtype, scale), algorithm, count in itertools.product(
-            FLOATS.items(), (pccl.Algorithm.RING, pccl.Algorithm.DOUBLING), counts
+            FLOATS.items(), (pccl.Algorithm.RING, pccl.Algorithm.DIRECT, pccl.Algorithm.DOUBLING), counts
         ):
             x = torch.from_numpy(np.resize(terms[comm.rank] / scale, count)).to(getattr(torch, dtype))
             comm.all_reduce(x, algorithm=algorithm)
@@ -126,7 +126,7 @@ def test_all_members_hold_the_same_bits(size: int, counts: Sequence[int]) -> Non
         for first in range(0, len(counts), BATCH):
             batch = counts[first : first + BATCH]
             results = local.all(partial(reduce, batch))
-            assert len(results[0]) == 2 * len(FLOATS) * len(batch)
+            assert len(results[0]) == 3 * len(FLOATS) * len(batch)
             assert all(it == results[0] for it in results)
 
 

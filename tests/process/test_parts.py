@@ -101,6 +101,7 @@ def test_the_mean_in_every_path() -> None:
             mine, wanted = np.full(count * size, us + 1.0), (size + 1) / 2
             for algorithm in (
                 pccl.Algorithm.RING,
+                pccl.Algorithm.DIRECT,
                 pccl.Algorithm.DOUBLING,
                 pccl.Algorithm.HALVING,
                 pccl.Algorithm.STAR,
