@@ -17,7 +17,7 @@ static bool grows_in_place(const struct pccl__planner *planner, uint32_t positio
     return in_place;
 }
 
-/* Large vectors are reduced by these two. Each position of a power of two by doubling sends and adds in every round. */
+/* Large vectors are reduced by these. Each position of a power of two by doubling sends and adds in every round. */
 static void large_reductions_grow_in_place(void) {
     for (uint32_t size = 1; size <= SIZES; size++) {
         const pccl_collective collectives[] = {PCCL_ALL_REDUCE, PCCL_REDUCE_SCATTER};
@@ -31,8 +31,8 @@ static void large_reductions_grow_in_place(void) {
                 EXPECT(grows_in_place(pccl__planner_find(collectives[i], PCCL_RING), p, &full));
                 EXPECT(grows_in_place(pccl__planner_find(collectives[i], PCCL_TREE), p, &tree));
             }
+            EXPECT(grows_in_place(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_DIRECT), p, &full));
             if (size > 1 && (size & (size - 1)) == 0)
-                EXPECT(grows_in_place(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_DIRECT), p, &full));
                 EXPECT(!grows_in_place(pccl__planner_find(PCCL_ALL_REDUCE, PCCL_DOUBLING), p, &full));
         }
         pccl__shape_free(&tree);
