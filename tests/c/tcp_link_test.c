@@ -53,17 +53,36 @@ static void await_stripes(struct pair *pair, uint32_t count) {
             EXPECT(pair_step(pair), "%u stripes never come up", count);
 }
 
-/* Runs until everything posted has arrived, cutting stripes at random; one is always left. How many were cut. */
+static bool is_up(struct pair *pair, int end, uint32_t index, uint32_t generation) {
+    const struct tcp_stripe *stripe = tcp_end(pair, end)->stripes[index];
+    return stripe && stripe->state == TCP_STRIPE_UP && stripe->generation == generation;
+}
+
+/* As many up at each end may be other ones, while one end has heard less. */
+static uint32_t up_at_both(struct pair *pair) {
+    const struct tcp_channel *channel = tcp_end(pair, 0);
+    uint32_t both = 0;
+    for (uint32_t i = 0; i < channel->stripes_count; i++) {
+        const struct tcp_stripe *stripe = channel->stripes[i];
+        both += stripe && is_up(pair, 0, i, stripe->generation) && is_up(pair, 1, i, stripe->generation);
+    }
+    return both;
+}
+
+/* Runs until everything posted has arrived, cutting stripes at random, each when both ends have noticed the one before;
+ * two are always left. How many were cut. */
 static uint32_t await_all_cutting(struct pair *pair, uint64_t *random) {
-    uint32_t cut = 0;
+    uint32_t cut = 0, index = 0, generation = UINT32_MAX;
     for (struct parcel *parcel = pair->parcels; parcel; parcel = parcel->next) {
         while (!parcel->completions) {
             EXPECT(pair_step(pair), "never completes");
-            uint32_t up[2];
-            for (int end = 0; end < 2; end++) up[end] = pccl__tcp_test_stripes_up(pair->ends[end].channel);
-            /* Both must have noticed the last one. */
-            if (up[0] != up[1] || up[0] < 3 || prng_below(random, 4)) continue;
-            cut += pccl__tcp_test_break_stripe(pair->ends[prng_below(random, 2)].channel, prng_below(random, 4));
+            if (is_up(pair, 0, index, generation) || is_up(pair, 1, index, generation)) continue;
+            if (up_at_both(pair) < 3 || prng_below(random, 4)) continue;
+            uint32_t next = (uint32_t)prng_below(random, 4);
+            if (!pccl__tcp_test_break_stripe(pair->ends[prng_below(random, 2)].channel, next)) continue;
+            index = next;
+            generation = tcp_end(pair, 0)->stripes[index]->generation;
+            cut++;
         }
         EXPECT(parcel->transfer.status == PCCL_OK, "%s%s", pair->ends[0].channel->error.message,
                pair->ends[1].channel->error.message);
