@@ -17,8 +17,7 @@
  *
  * Everyone to everyone at once (PCCL__AT_ONCE) is free by the model, but not where many streams meet in front of one
  * wire: among eight hosts with 100 Mbit/s each direct.c took a fifth longer than the ring for 1 and for 4 MiB. So it is
- * considered only within one host. There the near tie leaves large vectors to the ring, which was no slower from 2 MiB
- * on for four members on two cores.
+ * considered only within one host, where the near tie leaves large vectors to the ring.
  *
  * Only those are asked whose links the group's shape has. All that the choice depends on is part of the view or of the
  * call, so all members choose alike. What a planner asks is worked out once per view (pccl__offers_make).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * direct.c - all-reduce in two rounds, for any size: everyone sends each chunk to its owner, who adds up, and the sum
- * from there to all. As few bytes as the ring, over all links at once, and nothing waits for more than one hand-over
- * twice. Among members that share cores that counts more than anything else.
+ * from there to all. As few bytes as the ring, over all links at once, and nothing waits for more than two hand-overs
+ * in turn, which are dear among members that share cores (docs/performance.md has figures).
  *
  * Source: R. Thakur, R. Rabenseifner, W. Gropp (as in doubling.c), section 4.2.3 for reduce-scatter by pairwise
  * exchange: in step k of a round everyone sends to the position k after it and takes from the one k before it, so that
