@@ -4,7 +4,7 @@
  * from there to all. As few bytes as the ring, over all links at once, and nothing waits for more than two hand-overs
  * in turn, which are dear among members that share cores (docs/performance.md has figures).
  *
- * Source: R. Thakur, R. Rabenseifner, W. Gropp (as in doubling.c), section 4.2.3 for reduce-scatter by pairwise
+ * Source: R. Thakur, R. Rabenseifner, W. Gropp (as in doubling.c), for the reduce-scatter by pairwise
  * exchange: in step k of a round everyone sends to the position k after it and takes from the one k before it, so that
  * not all begin with the same one. But the steps need not wait for each other, so they are one round.
  *
