@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from pccl.arguments import patience
 from pccl.awaited import Awaited
@@ -24,6 +24,13 @@ from pccl.errors import PCCLError, PeerLost, SystemFailure, WaitTimeout
 from pccl.thread import Flag, Worker
 
 T = TypeVar("T")
+
+
+class Loss(NamedTuple):
+    """What is kept of a failure that an epoch's end brought. The failure itself would keep all that its call held."""
+
+    epoch: int
+    text: str
 
 
 class Job(Generic[T]):
@@ -69,7 +76,7 @@ class Job(Generic[T]):
             yield from self._awaited.future()
         return self.wait()
 
-    def run(self, behind: PCCLError | None) -> PCCLError | None:
+    def run(self, behind: Loss | None) -> Loss | None:
         """On the lane's thread, once. `behind` is the failure that it stands behind. Returns a failure that others
         stand behind from now on. Nobody is woken before `end`."""
         work, self._work = self._work, None
@@ -80,7 +87,9 @@ class Job(Generic[T]):
             self._result = work()
         except BaseException as failure:
             self._failure = failure
-            return failure if isinstance(failure, PCCLError) and failure.epoch else None
+            return Loss(failure.epoch, str(failure)) if isinstance(failure, PCCLError) and failure.epoch else None
+        finally:
+            del work  # else a failure's traceback keeps it
         return None
 
     def end(self) -> None:
@@ -89,9 +98,9 @@ class Job(Generic[T]):
         self._awaited.end()
 
 
-def _lost_behind(failure: PCCLError) -> PeerLost:
-    lost = PeerLost(f"called behind a failure that was not looked at yet: {failure}")
-    lost.epoch = failure.epoch
+def _lost_behind(loss: Loss) -> PeerLost:
+    lost = PeerLost(f"called behind a failure that was not looked at yet: {loss.text}")
+    lost.epoch = loss.epoch
     return lost
 
 
@@ -106,14 +115,14 @@ class _Lane:
         self.jobs: deque[tuple[Job[Any], int]] = deque()
         self.begun: Job[Any] | None = None
         self.worker: Worker | None = None
-        self.failed: PCCLError | None = None
+        self.failed: Loss | None = None
         self.seen = 0
 
-    def stands_behind(self, known: int) -> PCCLError | None:
+    def stands_behind(self, known: int) -> Loss | None:
         """The failure that a job stands behind whose caller knew of those up to epoch `known`."""
         return self.failed if self.failed is not None and self.failed.epoch > known else None
 
-    def note(self, failure: PCCLError | None) -> None:
+    def note(self, failure: Loss | None) -> None:
         """A job has ended with it, or well."""
         if failure is not None and (self.failed is None or failure.epoch > self.failed.epoch):
             self.failed = failure

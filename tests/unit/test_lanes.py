@@ -9,6 +9,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -131,6 +132,26 @@ def test_threads_end_with_their_lanes_and_hold_nothing() -> None:
     gc.collect()
     assert alive() is None
     assert "pccl-lane-3" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_failure_that_nobody_looked_at_holds_nothing() -> None:
+    class Thing:
+        pass
+
+    def fail(thing: Thing) -> None:
+        lost = PeerLost(f"lost with {thing}")
+        lost.epoch = 5
+        raise lost
+
+    lanes, thing = Lanes(), Thing()
+    alive = weakref.ref(thing)
+    first = lanes.submit(3, "job", partial(fail, thing))
+    behind = lanes.submit(3, "behind", lambda: 1)
+    del thing, first
+    with pytest.raises(PeerLost, match="not looked at yet: lost with"):
+        behind.wait(LIMIT_S)
+    gc.collect()
+    assert alive() is None
 
 
 def test_awaiting_and_cancelling() -> None:
