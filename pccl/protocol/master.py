@@ -171,7 +171,7 @@ class MasterProtocol:
             # Perhaps queued in its socket since before a restart: a Hello tells whether it was ever one of us.
             self._roster.send(peer, WhoAreYou())
         elif not isinstance(message, LEGAL[entry.phase]):
-            self._fault(peer, f"{type(message).__name__} from a peer that is {entry.phase.value}", now)
+            self._out_of_place(entry, message, now)
         elif not entry.known and (entry.usurped or not isinstance(message, Leave)):
             if not entry.usurped:  # otherwise it may be anyone, which is no sign of life of the peer
                 entry.heard = now
@@ -287,10 +287,22 @@ class MasterProtocol:
 
     # ------------------------------------------------------------------------------------------ peers' messages
 
+    def _out_of_place(self, entry: Peer, message: Message, now: int) -> None:
+        """Who speaks as a member, and has only greeted, was one before its first view: it renewed its connection, and
+        was removed while that Hello was under way."""
+        if entry.phase is Phase.GREETED and isinstance(message, LEGAL[Phase.ACCEPTED]):
+            self._no_member(entry.id)
+            self._forget(entry)
+        else:
+            self._fault(entry.id, f"{type(message).__name__} from a peer that is {entry.phase.value}", now)
+
+    def _no_member(self, peer: PeerId) -> None:
+        self._roster.send(peer, ExpelledNotice("this peer is no member of the run (any more)"))
+        self._roster.drop(peer)
+
     def _hello(self, peer: PeerId, entry: Peer | None, hello: Hello, now: int) -> None:
         if entry is None and hello.epoch:
-            self._roster.send(peer, ExpelledNotice("this peer is no member of the run (any more)"))
-            self._roster.drop(peer)
+            self._no_member(peer)
             return
         if len(peer) != ID_BYTES:
             self._refuse(peer, Status.PROTOCOL, f"a peer id has {ID_BYTES} bytes, not {len(peer)}", now)

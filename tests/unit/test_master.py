@@ -35,7 +35,7 @@ from pccl.messages import (
     WhoAreYou,
 )
 from pccl.protocol import journal, master
-from pccl.protocol.types import Append, Event, Halt, Limits, MasterOutput, Notify, Reject, Resolve, Send, VoteKind
+from pccl.protocol.types import Append, Drop, Event, Halt, Limits, MasterOutput, Notify, Reject, Resolve, Send, VoteKind
 from tests.cores import Bench, identity
 from tests.strategies import objects
 
@@ -187,6 +187,18 @@ def test_what_a_pending_peer_may_not_say_ends_its_joining(message: object) -> No
     assert isinstance(_sent(outputs, "b")[0], Refused)
     assert bench.master is not None
     assert bench.master.pending_count == 0
+
+
+def test_who_was_removed_while_its_hello_was_under_way_is_told_so() -> None:
+    """Before its first view a Hello tells no epoch, so that of a member that is gone looks like a newcomer's."""
+    bench = Bench()
+    bench.together("a")
+    bench.say("b", _hello("b"))
+    outputs = bench.say("b", Vote(1, UPDATE, b""))
+    assert [type(it) for it in _sent(outputs, "b")] == [ExpelledNotice]
+    assert not any(isinstance(it, Notify) and it.event is Event.REFUSED for it in outputs)
+    assert Drop(identity("b")) in outputs
+    assert _sent(bench.say("b", Heartbeat(0)), "b") == [WhoAreYou()]
 
 
 @pytest.mark.parametrize(
