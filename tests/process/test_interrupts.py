@@ -57,6 +57,7 @@ class Storm:
             self._span_s *= 1.05
         finally:
             self._open = False
+            signal.setitimer(signal.ITIMER_REAL, 0)  # it must not ring when the process has no handler any more
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         """The system may have given the signal to another thread: then the main thread may hear of it too late."""
