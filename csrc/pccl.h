@@ -45,8 +45,9 @@ typedef enum pccl_status {
     PCCL_PROTOCOL = 12,     /* the other side broke the wire protocol */
     PCCL_UNSUPPORTED = 13,
     PCCL_CLOSED = 14,
-    PCCL_STATE = 15,  /* shared state could not be agreed or fetched */
-    PCCL_PENDING = 16 /* pccl_wait ran out of time; the operation goes on */
+    PCCL_STATE = 15,    /* shared state could not be agreed or fetched */
+    PCCL_PENDING = 16,  /* pccl_wait ran out of time; the operation goes on */
+    PCCL_PEER_DIED = 17 /* of events only: as PEER_LOST, and the kernel says that the member's process has ended */
 } pccl_status;
 
 enum { PCCL_MESSAGE_BYTES = 1024 };
@@ -310,7 +311,8 @@ typedef enum pccl_event_kind {
     PCCL_EVENT_FROZEN = 1,  /* operations of `epoch` stopped: fetch pccl_engine_report, tell the master.
                                `peer` is the suspect where there is one (all zero: none) */
     PCCL_EVENT_SUSPECT = 2, /* `peer` may be gone, `text` says why we think so. Reason PEER_LOST: its link broke while
-                               no operation needed it; TIMEOUT: its link cannot be made (it is tried further) */
+                               no operation needed it; PEER_DIED: it is gone; TIMEOUT: its link cannot be made (it is
+                               tried further); ABORTED: its link broke behind the failure that stopped the epoch */
     PCCL_EVENT_STALLED = 3, /* `name` has waited `waited_ms` for `ranks`; with `absent`, those have not started it.
                                `waited_ms` 0: it was told to wait, and has ended now */
     PCCL_EVENT_REFUSED = 5, /* connections came that are not of this run; `token` says how many since the start. At most

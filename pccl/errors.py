@@ -14,7 +14,8 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """The numbers of `pccl_status` in csrc/pccl.h, in the same order. Those from 100 on never come from the engine."""
+    """The numbers of `pccl_status` in csrc/pccl.h, in the same order. Those from 100 on never come from the engine;
+    PEER_DIED is a reason that its events give, and no call ends with it."""
 
     OK = 0
     INVALID = 1
@@ -33,6 +34,7 @@ class Status(IntEnum):
     CLOSED = 14
     STATE = 15
     PENDING = 16
+    PEER_DIED = 17
     VERSION = 100
     PENDING_OPERATIONS = 101
     OBJECT = 102

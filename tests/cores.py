@@ -165,6 +165,11 @@ class Bench:
         other = identity(suspect) if suspect else b""
         self.perform(peer, peer.core.engine_frozen(peer.core.epoch, other, int(reason), text, lines, self.now))
 
+    def died(self, name: str, other: str) -> None:
+        """`other` has ended, and the kernel of `name` says so while the router still takes its connection for sound."""
+        self.peer(other).deaf = True
+        self.frozen(name, other, Status.PEER_DIED, "its process has ended")
+
     def suspect(self, name: str, other: str, text: str = "reset", reason: Status = Status.PEER_LOST) -> None:
         peer = self.peer(name)
         self.perform(peer, peer.core.engine_suspect(peer.core.epoch, identity(other), int(reason), text, self.now))

@@ -27,6 +27,7 @@ static const char *const phrases[] = {
     [PCCL_CLOSED] = "closed",
     [PCCL_STATE] = "shared state error",
     [PCCL_PENDING] = "still running",
+    [PCCL_PEER_DIED] = "peer died",
 };
 
 const char *pccl_status_string(pccl_status status) {

@@ -80,6 +80,7 @@ static void complete(struct pccl__inbox *inbox, struct pccl__transfer *transfer,
     bool used = status == PCCL_OK || status == PCCL_MISMATCH; /* else the other side still keeps the go-ahead */
     if ((transfer->flags & PCCL__TRANSFER_GO_AHEAD) && used && transfer->key.epoch == inbox->epoch) inbox->gos_ahead--;
     list_remove(&transfer->hash_link);
+    inbox->posted_count--;
     transfer->state = PCCL__COMPLETED;
     transfer->status = status;
     list_push_back(inbox->completed, &transfer->link);
@@ -177,6 +178,7 @@ pccl_status pccl__inbox_post(struct pccl__inbox *inbox, struct pccl__transfer *t
     transfer->moved = 0;
     transfer->flags = 0;
     list_push_back(bucket(inbox->posted, &transfer->key), &transfer->hash_link);
+    inbox->posted_count++;
     if (stale(inbox, &transfer->key)) return PCCL_OK;
 
     struct pccl__early *early = find_early(inbox, &transfer->key);

@@ -60,7 +60,7 @@ struct pccl__inbox {
     uint64_t epoch;
     uint64_t held_bytes;     /* in kept buffers, at most PCCL__EAGER_WINDOW */
     uint64_t released_bytes; /* for WINDOW frames; never falls */
-    uint32_t kept_count;
+    uint32_t posted_count, kept_count;
     uint32_t gos_ahead;                            /* of `epoch`: sent and not used, as far as we know */
     struct pccl__key discarded[PCCL__DISCARD_MAX]; /* operations of `epoch`: as good as stale */
     uint32_t discarded_count;

@@ -8,7 +8,11 @@
  */
 #include "channel/shm_pull.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,24 +22,27 @@ static _Atomic uint64_t *mark_of(struct shm_pull_shared *shared, uint64_t number
 }
 
 #ifdef __linux__
-/* Reads `bytes` at `from`, if there are any, and then the proof. 0 or an errno. */
-static int read_proved(const struct shm_pull *pull, void *to, uint64_t from, size_t bytes) {
+/* Reads `bytes` at `from`, if there are any, and then the proof. `thread`: any of the process. 0 or an errno: ESRCH if
+ * that thread has ended, ESTALE if it is one of another program. */
+static int read_proved(const struct shm_pull *pull, uint32_t thread, void *to, uint64_t from, size_t bytes) {
     struct shm_proof proof;
     struct iovec local[2] = {{to, bytes}, {&proof, sizeof proof}};
     struct iovec remote[2] = {{(void *)(uintptr_t)from, bytes}, {(void *)(uintptr_t)pull->proof_at, sizeof proof}};
     int first = bytes == 0;
-    ssize_t got = process_vm_readv((pid_t)pull->process, local + first, 2 - (unsigned)first, remote + first,
-                                   2 - (unsigned)first, 0);
+    ssize_t got =
+        process_vm_readv((pid_t)thread, local + first, 2 - (unsigned)first, remote + first, 2 - (unsigned)first, 0);
     if (got < 0) return errno;
     if ((size_t)got != bytes + sizeof proof) return EFAULT;
-    return memcmp(&proof, &pull->proof, sizeof proof) == 0 ? 0 : ESRCH;
+    return memcmp(&proof, &pull->proof, sizeof proof) == 0 ? 0 : ESTALE;
 }
 #else
-static int read_proved(const struct shm_pull *pull, void *to, uint64_t from, size_t bytes) {
-    (void)pull, (void)to, (void)from, (void)bytes;
+static int read_proved(const struct shm_pull *pull, uint32_t thread, void *to, uint64_t from, size_t bytes) {
+    (void)pull, (void)thread, (void)to, (void)from, (void)bytes;
     return ENOSYS;
 }
 #endif
+
+static int prove(const struct shm_pull *pull, uint32_t thread) { return read_proved(pull, thread, NULL, 0, 0); }
 
 void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof) {
     mine->proof = *proof;
@@ -45,7 +52,7 @@ void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *p
 
 void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs) {
     *pull = (struct shm_pull){mine, theirs, theirs->process, theirs->proof, theirs->proof_at};
-    if (pull->process != 0 && read_proved(pull, NULL, 0, 0) != 0) pull->process = 0;
+    if (pull->process != 0 && prove(pull, pull->process) != 0) pull->process = 0;
     atomic_store(&mine->able, pull->process != 0);
 }
 
@@ -73,8 +80,25 @@ int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, 
     if (pull->process == 0) return EPROTO;
     /* After a death much of what was shown is taken back already: who copied it all would be late to hear why. */
     if (taken_back(pull, number)) return ECANCELED;
-    int error = read_proved(pull, to, from, bytes);
+    int error = read_proved(pull, pull->process, to, from, bytes);
     atomic_thread_fence(memory_order_seq_cst);
     if (taken_back(pull, number)) return ECANCELED;
     return atomic_load(&pull->theirs->closed) ? ECONNRESET : error;
+}
+
+/* The number is that of the first thread, which may end before the others do: a process lives as long as one of its
+ * threads has memory. Where threads are not listed, only a number that nobody has any more is proof enough. */
+bool pccl__shm_pull_ended(const struct shm_pull *pull) {
+    if (pull->process == 0 || prove(pull, pull->process) != ESRCH) return false;
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%u/task", (unsigned)pull->process);
+    DIR *threads = opendir(path);
+    if (!threads) return kill((pid_t)pull->process, 0) < 0 && errno == ESRCH;
+    bool ended = true;
+    for (const struct dirent *entry; ended && (entry = readdir(threads));) {
+        unsigned long thread = strtoul(entry->d_name, NULL, 10); /* 0: "." and ".." */
+        ended = thread == 0 || prove(pull, (uint32_t)thread) == ESRCH;
+    }
+    closedir(threads);
+    return ended;
 }

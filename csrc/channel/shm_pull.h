@@ -63,5 +63,8 @@ void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number);
  * errno: the other side has closed (ECONNRESET), its memory or process is gone, or reading is forbidden. `to` holds
  * anything unless 0. */
 int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes);
+/* Has the other side's process ended? True only if that is certain, and then before its sockets say so: the kernel
+ * gives a process' memory back first, which takes long where there is much. One system call while it lives. */
+bool pccl__shm_pull_ended(const struct shm_pull *pull);
 
 #endif

@@ -268,6 +268,7 @@ static void move(struct tcp_channel *channel) {
     if (!channel->base.broken) offer_held(channel);
     pccl__tcp_flush(channel);
     if (!channel->base.broken && pccl__tcp_silence_look(channel)) pccl__tcp_flush(channel);
+    if (!channel->base.broken) pccl__tcp_death_look(channel);
 }
 
 static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__done *done) {
@@ -277,7 +278,8 @@ static void progress(struct pccl__channel *base, uint64_t now_ns, struct pccl__d
     channel->now_ns = now_ns;
     if (!channel->closed && !base->broken) move(channel);
     if (!channel->closed && !base->broken) {
-        base->deadline_ns = min_u64(min_u64(channel->ack_ns, channel->look_ns), pccl__tcp_link_deadline(channel));
+        base->deadline_ns = min_u64(min_u64(channel->ack_ns, channel->look_ns),
+                                    min_u64(channel->death.look_ns, pccl__tcp_link_deadline(channel)));
         base->ready = has_work(channel);
     } else {
         base->ready = false;
@@ -365,7 +367,7 @@ pccl_status pccl__tcp_channel_new(struct tcp_transport *transport, const pccl_me
     channel->address = address;
     channel->checked = transport->checksum == 1 || (transport->checksum == 0 && !channel->base.same_host);
     channel->control_stripe = -1;
-    channel->ack_ns = channel->look_ns = NEVER_NS;
+    channel->ack_ns = channel->look_ns = channel->death.look_ns = NEVER_NS;
     init_lists(channel);
     pccl__inbox_init(&channel->inbox, &channel->completed, &channel->notices);
     pccl__outbox_init(&channel->outbox, &channel->notices);

@@ -7,7 +7,8 @@
  *     tcp_send.c     which frame goes next; acknowledgements  tcp_link.c     dialling, losing, resuming stripes
  *     tcp_receive.c  what an arrived frame does               tcp_medium.c   what a stripe's bytes go through
  *     tcp_silence.c  stripes into which bytes vanish          tcp_pace.c     how quickly a stripe gets rid of bytes
- *     tcp_path.c     what the kernel knows of a path          tcp_wire.c, tcp_frame.c, tcp_socket.c
+ *     tcp_death.c    processes that have ended                tcp_path.c     what the kernel knows of a path
+ *     tcp_wire.c, tcp_frame.c, tcp_socket.c
  *
  * Reliability in one paragraph. DATA frames are counted per stripe and kept until acknowledged. When a stripe is lost,
  * each side stops reading it for good and tells on a living one how many DATA frames it had received (DOWN); what lies
@@ -50,6 +51,12 @@ struct tcp_transport {
     uint32_t strangers_count;
 };
 
+/* Whether the other side's process has ended: bytes last came, how long to wait before the next look, when that is
+ * (NEVER_NS: nobody waits). */
+struct tcp_watch {
+    uint64_t heard_ns, pause_ns, look_ns;
+};
+
 struct tcp_channel {
     struct pccl__channel base;
     struct tcp_transport *transport;
@@ -89,6 +96,7 @@ struct tcp_channel {
     uint64_t ack_ns;    /* when to tell what nothing carried; NEVER_NS: nothing to tell */
 
     uint64_t looked_ns, look_ns; /* whether stripes are silent: last, next; NEVER_NS: none waits */
+    struct tcp_watch death;
 };
 
 static inline struct tcp_channel *tcp_channel_of(struct pccl__channel *base) { return (struct tcp_channel *)base; }
@@ -156,6 +164,12 @@ bool pccl__tcp_silence_partly(struct tcp_stripe *stripe, uint32_t bytes);
 void pccl__tcp_silence_tell(struct tcp_stripe *stripe, uint64_t now_ns);
 /* At the end of each progress: gives up silent stripes, sets look_ns. May break the channel. True: to be flushed. */
 bool pccl__tcp_silence_look(struct tcp_channel *channel);
+
+/* ---- tcp_death.c */
+/* Has the process at the other end of this connection ended? Then the channel is broken. */
+bool pccl__tcp_death_found(struct tcp_stripe *stripe);
+/* At the end of each progress: looks for a death where bytes are awaited, sets death.look_ns. May break the channel. */
+void pccl__tcp_death_look(struct tcp_channel *channel);
 
 /* ---- tcp_medium.c */
 bool pccl__tcp_medium_look(struct pccl__transport *transport, bool sleeping);

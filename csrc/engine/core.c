@@ -329,12 +329,16 @@ static bool has_open_operation(const struct pccl__core *core) {
     return false;
 }
 
+static pccl_status loss_of(const struct pccl__channel *channel) {
+    return channel->ended ? PCCL_PEER_DIED : PCCL_PEER_LOST;
+}
+
 /* While no operation can need the link its loss is only a suspicion; a fresh channel takes its place. Without one, or
  * if nobody can be told, nothing can go on in this epoch. */
 static void replace_channel(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     pccl_event event = {
-        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_PEER_LOST, .epoch = core->group.epoch, .peer = channel->peer};
+        .kind = PCCL_EVENT_SUSPECT, .reason = loss_of(channel), .epoch = core->group.epoch, .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "the link to rank %u broke: %.400s", rank, channel->error.message);
     pccl__core_retire(core, &core->group.channels[rank]);
     pccl_status status =
@@ -359,12 +363,15 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
 }
 
 /* Behind the failure that stopped the epoch. The link is made anew with the next epoch, so only the death of its other
- * end matters, which the master would wait for in vain. ABORTED makes it ask, and says nothing of the link. */
+ * end matters, which the master would wait for in vain. ABORTED makes it ask, and says nothing of the link. Where the
+ * death is certain, it need not even ask. */
 static void tell_also(struct pccl__core *core, uint32_t rank) {
     struct pccl__channel *channel = core->group.channels[rank];
     if (core->group.doubts_told[rank]) return;
-    pccl_event event = {
-        .kind = PCCL_EVENT_SUSPECT, .reason = PCCL_ABORTED, .epoch = core->group.epoch, .peer = channel->peer};
+    pccl_event event = {.kind = PCCL_EVENT_SUSPECT,
+                        .reason = channel->ended ? PCCL_PEER_DIED : PCCL_ABORTED,
+                        .epoch = core->group.epoch,
+                        .peer = channel->peer};
     snprintf(event.text, sizeof event.text, "the link to rank %u broke, too: %.400s", rank, channel->error.message);
     core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
 }
@@ -395,7 +402,7 @@ static void note_link(struct pccl__core *core, struct pccl__channel *channel) {
         channel->noted_up = true;
     }
     if (channel->broken && !channel->noted_down) {
-        pccl__record_note(core, PCCL_RECORD_LINK_DOWN, PCCL_PEER_LOST, &channel->peer, channel->error.message);
+        pccl__record_note(core, PCCL_RECORD_LINK_DOWN, loss_of(channel), &channel->peer, channel->error.message);
         channel->noted_down = true;
     }
 }
@@ -420,7 +427,7 @@ static void check_link(struct pccl__core *core, uint32_t rank) {
     char text[PCCL_MESSAGE_BYTES];
     snprintf(text, sizeof text, "the link to rank %u broke: %.400s", rank, channel->error.message);
     core->group.doubts_told[rank] = 1; /* with the report */
-    pccl__core_freeze(core, PCCL_PEER_LOST, &channel->peer, text);
+    pccl__core_freeze(core, loss_of(channel), &channel->peer, text);
 }
 
 static void check_links(struct pccl__core *core) {

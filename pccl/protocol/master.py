@@ -424,11 +424,15 @@ class MasterProtocol:
     # ------------------------------------------------------------------------------------------ failures
 
     def _accuse(self, accuser: Peer, group: Group, message: Suspect | Report, suspect: PeerId, now: int) -> None:
-        """`accuser` cannot reach `suspect`. Only a probe tells whether the suspect or the link is dead."""
+        """`accuser` cannot reach `suspect`. Only a probe tells whether the suspect or the link is dead, unless the
+        accuser's kernel has told it."""
         entry = self._roster.peers.get(suspect)
         if entry is None or entry.group != accuser.group or entry.phase is not Phase.ACCEPTED or entry is accuser:
             return
         text = f"rank {group.rank(accuser.id)} reports: {message.text}"
+        if message.reason == Status.PEER_DIED:
+            self._lose(entry, Event.LOST, f"was lost: {text}", now)
+            return
         doubt = isinstance(message, Suspect) and message.reason == Status.TIMEOUT
         accusation = Accusation(accuser.id, message.epoch, text, message.reason == Status.PEER_LOST, doubt)
         nonce = self._draw() | 1

@@ -89,6 +89,10 @@ from pccl.protocol.types import (
 
 MAX_STALLS = 8
 
+_WEIGHT: dict[int, int] = {Status.PEER_LOST: 1, Status.PEER_DIED: 2}
+"""Of a suspicion's reason; others weigh nothing. A link that was only doubted may break afterwards, and its other end
+turn out to be dead."""
+
 
 class Phase(Enum):
     NEW = "new"
@@ -261,8 +265,8 @@ class PeerProtocol:
         if self._phase is not Phase.MEMBER or epoch != self.epoch:
             return []
         told = self._suspects.get(peer)
-        if told is not None and (told.reason == Status.PEER_LOST or reason != Status.PEER_LOST):
-            return []  # but a link that was only doubted may break afterwards
+        if told is not None and _WEIGHT.get(reason, 0) <= _WEIGHT.get(told.reason, 0):
+            return []
         self._suspects[peer] = Suspect(epoch, peer, reason, clip(text))
         return [Tell(self._suspects[peer])]
 

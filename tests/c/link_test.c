@@ -183,6 +183,27 @@ static void test_unused_link(void) {
     cores_free(&c);
 }
 
+/* What a transport knows for certain of the other end is told, whenever its link breaks: while an operation needs it,
+ * while none does, and behind another failure. */
+static void test_certain_death(void) {
+    static const pccl_event_kind kinds[] = {PCCL_EVENT_FROZEN, PCCL_EVENT_SUSPECT, PCCL_EVENT_SUSPECT};
+    for (int how = 0; how < 3; how++) {
+        struct cores c;
+        cores_make(&c, 2, NULL);
+        pccl_operation *op = how == 0 ? cores_start(&c, 0, call_of(0, PCCL_ALL_REDUCE, COUNT)) : NULL;
+        if (how == 2) pccl__core_freeze(c.core[0], PCCL_NO_MEMORY, NULL, "a reason");
+        struct pccl__channel *channel = c.core[0]->group.channels[1];
+        channel->broken = channel->ended = channel->ready = true;
+        cores_run(&c, 1000);
+        pccl_event event;
+        EXPECT(cores_event(&c, 0, kinds[how], &event) && event.reason == PCCL_PEER_DIED, "%d: %s", how, event.text);
+        EXPECT(memcmp(&event.peer, &c.id[1], sizeof event.peer) == 0);
+        cores_install(&c, NULL, 0, PCCL_PEER_LOST, "a test");
+        if (op) pccl__core_handle_free(op);
+        cores_free(&c);
+    }
+}
+
 /* A stall makes no links but those of the ring. */
 static void test_stall_dials_no_more_than_the_ring(void) {
     struct cores c;
@@ -220,6 +241,7 @@ int main(void) {
         test_stop_and_absence(&forms[i]);
     }
     test_unused_link();
+    test_certain_death();
     test_stall_dials_no_more_than_the_ring();
     test_hosts();
     FINISH();

@@ -5,8 +5,11 @@
 #include "shared_tcp.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bits.h"
@@ -161,13 +164,13 @@ static void run_peer(struct pair_driver *driver, const pccl_member *parent, int 
     while (pair_step(&pair)) continue;
 }
 
-pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver) {
+pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver, bool together) {
     make_pair(pair, driver);
     struct tcp_world *world = pair->state;
     int pipe_fds[2];
     EXPECT(pipe(pipe_fds) == 0);
     fflush(stdout);
-    pid_t child = fork();
+    pid_t child = together ? (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, NULL, NULL, NULL, NULL) : fork();
     EXPECT(child >= 0);
     if (child == 0) {
         run_peer(driver, &world->members[0], pipe_fds[1]);

@@ -30,8 +30,8 @@ struct tcp_world {
 
 struct pair_driver tcp_driver(struct tcp_setup *setup);
 /* Begins a pair whose end 1 is another process, which runs until it is killed: its id. The first transfer has come from
- * there. */
-pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver);
+ * there. `together`: both processes have one table of descriptors, so that none is closed when the other one ends. */
+pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver, bool together);
 struct tcp_channel *tcp_end(struct pair *pair, int end);
 bool tcp_has_ipv6(void);
 /* How many descriptors this process has open. */

@@ -9,6 +9,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -103,7 +104,8 @@ static void test_other_process(void) {
     open_both(world, pulls);
     struct shm_proof kept = proofs[0];
     proofs[0].bytes[SHM_PROOF_BYTES - 1] ^= 1; /* as it would be in another program */
-    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 8) == ESRCH);
+    EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 8) == ESTALE);
+    EXPECT(!pccl__shm_pull_ended(&pulls[1]), "and may be this one, with other memory");
     pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0]);
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who was not proved is told so");
     proofs[0] = kept;
@@ -192,11 +194,52 @@ static void test_killed(uint64_t seed) {
     drop(world);
 }
 
+static void *wait_for_ever(void *world) {
+    atomic_store(&((struct world *)world)->number, 3);
+    while (pause()) continue;
+    return NULL;
+}
+
+/* A process whose first thread has ended lives on in another one. */
+static void live_on(struct world *world) {
+    pthread_t other;
+    pccl__shm_pull_show(&world->sides[0], &proofs[0]);
+    atomic_store(&world->number, 1);
+    while (atomic_load(&world->number) != 2) continue;
+    EXPECT(pthread_create(&other, NULL, wait_for_ever, world) == 0);
+    pthread_exit(NULL);
+}
+
+static void test_ended(void) {
+    struct world *world = make();
+    struct shm_pull pull;
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) live_on(world);
+    while (atomic_load(&world->number) == 0) continue;
+    pccl__shm_pull_show(&world->sides[1], &proofs[1]);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0]);
+    EXPECT(!pccl__shm_pull_ended(&pull));
+    atomic_store(&world->number, 2);
+    while (atomic_load(&world->number) != 3 || pccl__shm_pull_read(&pull, 1, NULL, 0, 0) != ESRCH) continue;
+    EXPECT(!pccl__shm_pull_ended(&pull), "only its first thread has");
+    EXPECT(kill(child, SIGKILL) == 0);
+    siginfo_t info;
+    EXPECT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
+    EXPECT(pccl__shm_pull_ended(&pull), "its number is still its own");
+    EXPECT(waitpid(child, NULL, 0) == child);
+    EXPECT(pccl__shm_pull_ended(&pull), "its number is free");
+    pccl__shm_pull_close(&pull);
+    EXPECT(!pccl__shm_pull_ended(&pull), "nothing is known of it");
+    drop(world);
+}
+
 int main(void) {
     test_taking_back();
     test_unmapped();
     test_other_process();
     test_forbidden();
+    test_ended();
     for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed);
     FINISH();
 }

@@ -507,7 +507,7 @@ static void test_killed_process(void) {
     struct tcp_setup setup = {.address = "127.0.0.1", .stripes = 2, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
-    pid_t child = tcp_fork_peer(&pair, &driver);
+    pid_t child = tcp_fork_peer(&pair, &driver, false);
     struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);
     struct parcel *recv = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
     EXPECT(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);

@@ -307,7 +307,7 @@ static void test_killed_process(uint64_t seed) {
         .address = "127.0.0.1", .stripes = 1, .ring_bytes = RING_BYTES, .connect_timeout_ms = 10000};
     struct pair_driver driver = tcp_driver(&setup);
     struct pair pair;
-    pid_t child = tcp_fork_peer(&pair, &driver);
+    pid_t child = tcp_fork_peer(&pair, &driver, false);
     struct tcp_world *world = pair.state;
     EXPECT(tcp_end(&pair, 0)->stripes[0]->medium.rings, "across processes, too");
     struct parcel *send = pair_send(&pair, 0, pair_key(&pair, 1), PCCL__TRANSFER_BYTES);

@@ -376,24 +376,30 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------ failure
 
-    def link_broke(self, peer: PeerId, text: str) -> None:
+    def link_broke(self, peer: PeerId, text: str, died: bool = False) -> None:
         """The link to `peer` is gone. What is sent to it from now on goes over a fresh one. Behind the failure that
-        stopped the epoch it is no more than a doubt: the next epoch makes the link anew."""
+        stopped the epoch it is no more than a doubt: the next epoch makes the link anew. `died`: it is certain that the
+        process of `peer` has ended."""
         if peer not in self.members or self.halted is not None:
             return
+        status = Status.PEER_DIED if died else Status.PEER_LOST
         if self.frozen:
-            self.link_doubted(peer, text)
+            self._doubt(peer, Status.PEER_DIED if died else Status.ABORTED, text)
         elif self._open() and peer in self.joined:
             self._doubts[peer] = True
-            self.stop(peer, Status.PEER_LOST, text)
+            self.stop(peer, status, text)
         else:
-            self._event("suspect", self.epoch, peer, int(Status.PEER_LOST), text)
+            self._event("suspect", self.epoch, peer, int(status), text)
 
     def link_doubted(self, peer: PeerId, text: str) -> None:
         """A member cannot be dialled: told once per epoch, and nothing stops for it."""
-        if peer in self.members and self.halted is None and peer not in self._doubts:
+        if peer in self.members and self.halted is None:
+            self._doubt(peer, Status.TIMEOUT, text)
+
+    def _doubt(self, peer: PeerId, reason: Status, text: str) -> None:
+        if peer not in self._doubts:
             self._doubts[peer] = True
-            self._event("suspect", self.epoch, peer, int(Status.TIMEOUT), text)
+            self._event("suspect", self.epoch, peer, int(reason), text)
 
     def link_stands(self, peer: PeerId, epoch: int) -> None:
         """The link to `peer`, which somebody asked for in `epoch` or which was doubted, is there."""

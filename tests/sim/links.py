@@ -23,13 +23,17 @@ Pair = tuple[PeerId, PeerId]
 REFUSED_MS = 3.0
 GIVEN_UP_MS = 60.0
 """What the data plane takes to doubt, and to give up, a member that refuses its connections."""
+RESET_MS = 20.0
+"""How long it takes at most until an end notices that its connection was reset by the end of the other process."""
+CERTAIN_MS = 7.0
+"""Who notices it so soon is on the same host, and has it from the kernel."""
 
 
 class End(Protocol):
     """One peer's data plane."""
 
     def receive(self, source: PeerId, frame: Frame) -> None: ...
-    def link_broke(self, peer: PeerId, text: str) -> None: ...
+    def link_broke(self, peer: PeerId, text: str, died: bool = False) -> None: ...
     def link_doubted(self, peer: PeerId, text: str) -> None: ...
     def link_stands(self, peer: PeerId, epoch: int) -> None: ...
 
@@ -141,8 +145,8 @@ class Links:
                 self._wires[source, target].cut()
                 other = target if source == peer else source
                 if self._nodes[other][0].alive and self._clock.random.random() < 0.9:
-                    number = self._number(peer, other) + 1
-                    self._after(other, self._clock.random.uniform(0, 20), self._notice, other, peer, number, "reset")
+                    number, delay = self._number(peer, other) + 1, self._clock.random.uniform(0, RESET_MS)
+                    self._after(other, delay, self._notice, other, peer, number, "reset", delay < CERTAIN_MS)
 
     def mend_all(self) -> None:
         """Every cut ends, no link is slow any more. Dead pairs stay dead."""
@@ -174,11 +178,11 @@ class Links:
     def _number(self, one: PeerId, other: PeerId) -> int:
         return self._connection.get(_unordered(one, other), 0)
 
-    def _notice(self, peer: PeerId, other: PeerId, number: int, text: str) -> None:
-        """This end learns that connections before `number` are gone; once."""
+    def _notice(self, peer: PeerId, other: PeerId, number: int, text: str, died: bool = False) -> None:
+        """This end learns that connections before `number` are gone, perhaps with the other end's process; once."""
         if self._seen.get((peer, other), 0) < number:
             self._seen[peer, other] = number
-            self._nodes[peer][1].link_broke(other, text)
+            self._nodes[peer][1].link_broke(other, text, died)
 
     def _refuse(self, source: PeerId, target: PeerId) -> None:
         """Nobody listens there: doubted at once, given up after a while."""

@@ -451,6 +451,15 @@ class HearsayLinks(MasterProtocol):
         super()._accuse(accuser, group, message, suspect, now)
 
 
+class BelievesInDeath(MasterProtocol):
+    """Takes every broken link for the proof that the process at its other end has ended."""
+
+    def _accuse(self, accuser: Peer, group: Group, message: Any, suspect: PeerId, now: int) -> None:
+        if message.reason == Status.PEER_LOST:
+            message = replace(message, reason=int(Status.PEER_DIED))
+        super()._accuse(accuser, group, message, suspect, now)
+
+
 class BlamesPeersForItsSleep(MasterProtocol):
     """Takes suspects for lost that gave their connection up while it was stopped itself."""
 
@@ -564,6 +573,7 @@ MUTANTS: dict[str, Mutant] = {
     "AnyAnswerClears": Mutant(Kinds(master=AnyAnswerClears), ("crash", "data_break", "aim")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),
+    "BelievesInDeath": Mutant(Kinds(master=BelievesInDeath), ("data_break",)),
     "BlindReport": Mutant(Kinds(engine=BlindReport), ("mistake", "crash", "data_break", "aim")),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),
     "DoubleVote": Mutant(Kinds(master=DoubleVote), ("join_storm",)),

@@ -205,6 +205,15 @@ def test_a_view_brings_verdicts_and_forgets_what_belonged_to_the_old_epoch() -> 
     assert _told(peer.received(_welcome(), 2)) == [Register("10.0.0.2", 2, 2, 4)]
 
 
+def test_a_suspicion_is_told_again_only_if_it_has_become_graver() -> None:
+    peer = _member()
+    reasons = [Status.TIMEOUT, Status.ABORTED, Status.PEER_LOST, Status.TIMEOUT, Status.PEER_DIED, Status.PEER_LOST]
+    told = [bool(_told(peer.engine_suspect(4, OTHER, int(it), it.name, 0))) for it in reasons]
+    assert told == [True, False, True, False, True, False]
+    (again,) = [it for it in _told(peer.received(_welcome(), 1)) if isinstance(it, Suspect)]
+    assert again.reason == Status.PEER_DIED
+
+
 def test_a_view_that_comes_twice_is_installed_once() -> None:
     peer = _member()
     assert peer.received(_view(admitted=(1,)), 1) == []

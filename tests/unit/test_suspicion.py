@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Accusations and probes."""
+"""Accusations and probes, and what needs none."""
 
 from __future__ import annotations
 
+import pytest
+
+from pccl.errors import Status
+from pccl.messages import Suspect
 from pccl.protocol.suspicion import Accusation, Suspicions
 from pccl.protocol.types import Limits
+from tests.cores import Bench, identity
 
 LIMITS = Limits()
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
@@ -49,3 +54,33 @@ def test_who_is_gone_neither_accuses_nor_is_suspected() -> None:
     assert cases.any_of([A, C])
     cases.drop(B)
     assert not cases.any_of([A, B, C])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_member_that_has_ended_for_certain_is_not_probed(frozen: bool) -> None:
+    """Its connection stands for a while, so the router would take it for one that is only slow."""
+    bench = Bench()
+    bench.together("a", "b", "c")
+    if frozen:
+        bench.died("a", "b")
+    else:
+        bench.peer("b").deaf = True
+        bench.suspect("a", "b", "its process has ended", Status.PEER_DIED)
+    bench.lines.clear()
+    bench.run()
+    assert not any("Probe" in it for it in bench.lines)
+    for survivor in "ac":
+        view = bench.peer(survivor).core.view
+        assert view is not None
+        assert [it.id for it in view.members] == [identity("a"), identity("c")]
+        assert "rank 1 (peer 62626262" in view.text
+
+
+def test_what_is_said_of_a_death_in_another_group_counts_for_nothing() -> None:
+    bench = Bench()
+    bench.together("a", "b")
+    assert bench.master is not None
+    bench.say("a", Suspect(2, identity("z"), int(Status.PEER_DIED), "its process has ended"))
+    bench.say("a", Suspect(2, identity("a"), int(Status.PEER_DIED), "its process has ended"))
+    bench.run()
+    assert {bench.peer(it).core.epoch for it in "ab"} == {2}
