@@ -7,6 +7,7 @@ which argument is wrong.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,9 +22,6 @@ _NUMPY: dict[np.dtype[Any], int] = {
 }
 _NUMBERS = {dtype.num: _NUMPY[dtype] for dtype in map(np.dtype, np.typecodes["All"]) if dtype in _NUMPY}
 """The same by numpy's own numbers, of which some are the same type: long and long long."""
-
-_TORCH: dict[Any, int] = {}
-"""Filled when the first tensor comes."""
 
 
 class Borrowed(NamedTuple):
@@ -86,23 +84,22 @@ def _refuse_numpy(array: np.ndarray[Any, Any], name: str) -> NoReturn:
     raise InvalidArgument(f"{name} is read-only, but would be written to")
 
 
+@functools.cache
 def _torch_dtypes(torch: Any) -> dict[Any, int]:
-    if not _TORCH:
-        for kind in DataType:
-            dtype = getattr(torch, _native.dtype_name(kind), None)
-            if dtype is not None:
-                _TORCH[dtype] = int(kind)
-    return _TORCH
+    """Made when the first tensor comes; by each thread that has one before it is there."""
+    known = ((getattr(torch, _native.dtype_name(kind), None), int(kind)) for kind in DataType)
+    return {dtype: kind for dtype, kind in known if dtype is not None}
 
 
 def _borrow_torch(torch: Any, tensor: Any, name: str) -> Borrowed:
-    dtype = _torch_dtypes(torch).get(tensor.dtype)
+    dtypes = _torch_dtypes(torch)
+    dtype = dtypes.get(tensor.dtype)
     if hasattr(tensor, "to_local"):
         raise InvalidArgument(f"{name} is a distributed tensor; pass its local part, to_local()")
     if tensor.device.type != "cpu":
         raise InvalidArgument(f"{name} is on {tensor.device}; pccl works on CPU tensors")
     if dtype is None:
-        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, _TORCH))}")
+        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; supported: {', '.join(map(str, dtypes))}")
     if tensor.is_nested or tensor.layout != torch.strided:
         raise InvalidArgument(f"{name} is not a plain dense tensor; pass tensor.to_dense()")
     if tensor.is_neg() or tensor.is_conj():

@@ -117,6 +117,29 @@ def test_torch_tensors() -> None:
             arrays.borrow(text, True, "send")
 
 
+def test_the_first_tensors_may_come_in_several_threads_at_once() -> None:
+    """Whoever asks for torch's types while another thread collects them, between any two of them, gets all."""
+    torch = pytest.importorskip("torch")
+    tables = []
+
+    class Overtaken:
+        """torch, of which another thread asks for the types at each step of the first one."""
+
+        busy = False
+
+        def __getattr__(self, name: str) -> object:
+            if not self.busy:
+                self.busy = True
+                tables.append(dict(arrays._torch_dtypes(self)))
+                self.busy = False
+            return getattr(torch, name)
+
+    whole = arrays._torch_dtypes(torch)
+    tables.append(arrays._torch_dtypes(Overtaken()))
+    assert len(tables) == len(DataType) + 1
+    assert all(table == whole for table in tables)
+
+
 def test_torch_is_not_imported_for_it() -> None:
     code = "import sys, numpy, pccl.arrays as a; a.borrow(numpy.ones(3), True, 'x'); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
