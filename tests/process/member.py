@@ -170,14 +170,14 @@ class Member:
 
     def do_round(self) -> None:
         """A step as users write it: a small all_reduce until it succeeds, then newcomers are let in."""
-        lost = 0
+        lost: list[str] = []
         while True:
             work = self._small(1)
             try:
                 info = work.call()
                 break
-            except pccl.PeerLost:
-                lost += 1
+            except pccl.PeerLost as loss:
+                lost.append(str(loss))
         members = work.members(info)
         pending = self._comm.are_peers_pending()
         if pending:
