@@ -137,6 +137,12 @@ pccl_status pccl__core_report(const struct pccl__core *core, uint64_t epoch, pcc
                               size_t *count);
 int pccl__core_has_started(const struct pccl__core *core, uint64_t epoch, pccl_operation_name name);
 
+/* ---- link.c */
+/* After channels ran: tells what has become of links, and stops the epoch if an operation may need one that broke. */
+void pccl__core_check_links(struct pccl__core *core);
+/* Makes the link to a member, and tells when it is there. */
+void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id *peer);
+
 /* ---- mismatch.c */
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, const struct pccl__stamp *own,
                          uint32_t other_rank, const struct pccl__stamp *other);
@@ -205,8 +211,6 @@ void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operatio
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);
 /* Closes, drains and frees a channel; NULL is allowed. */
 void pccl__core_retire(struct pccl__core *core, struct pccl__channel **channel);
-/* Makes the link to a member, and tells when it is there. */
-void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id *peer);
 /* Sends a notice to the members next to us. Whoever hears of news passes it on once, so that it reaches all. One about
  * an operation of a pair goes to the other one alone. */
 void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
