@@ -10,11 +10,11 @@ stopped, and has said what it had; the new view can then be decided without aski
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pccl.errors import Status
-from pccl.messages import NO_PRICES, FreezeEpoch, Prices, ReportLine, View, clip
+from pccl.messages import NO_PRICES, FreezeEpoch, MeasuredLink, Prices, ReportLine, View, clip
 from pccl.protocol.links import Links
 from pccl.protocol.prices import Measured, agree
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
@@ -22,6 +22,10 @@ from pccl.protocol.suspicion import Suspicions
 from pccl.protocol.topology import Arrangement, Shape, arrange
 from pccl.protocol.types import Admission, Answer, Change, Event, GroupView, PeerId
 from pccl.protocol.verdict import commits
+
+Figures = Mapping[PeerId, tuple[MeasuredLink, ...]]
+"""What the voters of one complete vote measured. No other change of an epoch knows anything of that."""
+NO_FIGURES: Figures = {}
 
 
 class Epochs:
@@ -57,10 +61,17 @@ class Epochs:
         reports = _reports(group)
         return any(line.returned_below for lines in reports.values() for line in lines) or bool(commits(reports))
 
-    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> list[Answer]:
-        """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, and
-        the callers of a vote their answers, which are returned as they were journalled (the owner of votes tells
-        them)."""
+    def change(
+        self,
+        numbers: list[int],
+        admitting: list[PeerId],
+        answers: list[Answer],
+        now: int,
+        figures: Figures = NO_FIGURES,
+    ) -> list[Answer]:
+        """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, with
+        the prices that come of what voters measured, and the callers of a vote their answers, which are returned as
+        they were journalled (the owner of votes tells them)."""
         roster = self._roster
         newcomers: dict[int, list[Admission]] = {number: [] for number in numbers}
         for peer in admitting:
@@ -68,7 +79,7 @@ class Epochs:
             assert it.member is not None  # Register made it pending
             newcomers.setdefault(it.group, []).append(Admission(it.id, it.secret, it.group, it.member))
         views = [
-            self._next_view(number, admissions, roster.past.epoch + 1 + index, now)
+            self._next_view(number, admissions, roster.past.epoch + 1 + index, now, figures)
             for index, (number, admissions) in enumerate(newcomers.items())
         ]
         census = roster.census_with(views)
@@ -108,7 +119,9 @@ class Epochs:
         for peer in view.members:
             self._roster.send(peer, message)
 
-    def _next_view(self, number: int, newcomers: Sequence[Admission], epoch: int, now: int) -> GroupView:
+    def _next_view(
+        self, number: int, newcomers: Sequence[Admission], epoch: int, now: int, figures: Figures
+    ) -> GroupView:
         group = self._roster.groups.get(number)
         survivors = group.members if group else []
         members = [*survivors, *(it.id for it in newcomers)]
@@ -117,7 +130,7 @@ class Epochs:
         arranged = self.arrangement(members, now, newcomers)
         ranks = {peer: rank for rank, peer in enumerate(members)}
         avoided = tuple(sorted(_ranks(pair, ranks) for pair in self._links.avoided(members)))
-        prices = self.prices(group, survivors) if group else NO_PRICES
+        prices = self.prices(group, figures) if group else NO_PRICES
         links = (int(arranged.shape), arranged.parents, avoided, prices)
         if group is None or group.gathering is None:
             text = "the group begins"
@@ -148,25 +161,25 @@ class Epochs:
         shaky = [_ranks(pair, ranks) for pair in self._links.shaky(members, now)]
         return arrange(placed, avoided, shaky)
 
-    def prices(self, group: Group, members: Sequence[PeerId]) -> Prices:
-        """What links between `members` cost, as far as any of them measured it."""
-        ranks = {peer: rank for rank, peer in enumerate(members)}
-        hosts = [self._roster.past.admissions[peer].member.host_id for peer in members]
+    def prices(self, group: Group, figures: Figures) -> Prices:
+        """What links between the survivors cost, as far as any of them told."""
+        ranks = {peer: rank for rank, peer in enumerate(group.members)}
+        hosts = [self._roster.past.admissions[peer].member.host_id for peer in group.members]
         known = [
             Measured(rank, ranks[link.peer], link.latency_ns, link.bytes_per_s)
-            for rank, peer in enumerate(members)
-            for link in group.measured.get(peer, ())
+            for rank, peer in enumerate(group.members)
+            for link in figures.get(peer, ())
             if link.peer in ranks and link.peer != peer
         ]
         return agree(hosts, known, group.view.prices)
 
-    def would_change(self, group: Group, now: int) -> bool:
+    def would_change(self, group: Group, figures: Figures, now: int) -> bool:
         """Whether a next view of the same members would be arranged in another way, or have other prices. A group that
         is being gathered changes in any case, and its survivors need not hang together before those that are cut off
         are known."""
         if group.gathering is not None:
             return True
-        other_prices = self.prices(group, group.members) != group.view.prices
+        other_prices = self.prices(group, figures) != group.view.prices
         return other_prices or self.arrangement(group.members, now) != self.present(group)
 
     def has_healed(self, group: Group) -> bool:

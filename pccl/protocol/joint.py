@@ -18,6 +18,7 @@ from pccl import scope
 from pccl.errors import ProtocolError, Status
 from pccl.messages import (
     HasStarted,
+    MeasuredLink,
     MeasuredLinks,
     Message,
     OperationName,
@@ -32,7 +33,7 @@ from pccl.messages import (
     decode,
 )
 from pccl.protocol import absence
-from pccl.protocol.epochs import Epochs
+from pccl.protocol.epochs import Epochs, Figures
 from pccl.protocol.roster import Group, Peer, Roster
 from pccl.protocol.types import (
     CALL_NAMES,
@@ -197,10 +198,11 @@ class JointCalls:
             else:
                 self._ask_voter(entry.id, group)
             return
-        if message.kind == VoteKind.OPTIMIZE_TOPOLOGY and message.body and not self._measured(entry, message.body, now):
+        measured = self._measured(entry, message, now)
+        if measured is None:
             return
         name = f"rank {group.rank(entry.id)} of group {entry.group}"
-        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name, now)
+        vote = Open(entry.id, entry.group, message.call, VoteKind(message.kind), message.body, name, now, measured)
         clash = self._votes.cast(vote)
         entry.withdrew = None
         self._roster.dirty = True
@@ -211,18 +213,18 @@ class JointCalls:
             group.forget_stalls(entry.id)
         self._ask_voter(entry.id, group)
 
-    def _measured(self, entry: Peer, body: bytes, now: int) -> bool:
-        """What the voter's links showed so far, for the prices of the next view. False: that was nothing of the kind,
-        and the voter is gone."""
+    def _measured(self, entry: Peer, message: Vote, now: int) -> tuple[MeasuredLink, ...] | None:
+        """What the voter's links showed so far. None: its body says nothing of the kind, and the voter is gone."""
+        if message.kind != VoteKind.OPTIMIZE_TOPOLOGY or not message.body:
+            return ()
         try:
-            links = decode(body)
+            told = decode(message.body)
         except ProtocolError as error:
-            links = error
-        if not isinstance(links, MeasuredLinks):
-            self._fault(entry.id, f"optimize_topology with a body that says nothing of links: {links!r:.200}", now)
-            return False
-        self._roster.groups[entry.group].measured[entry.id] = links.links
-        return True
+            told = error
+        if isinstance(told, MeasuredLinks):
+            return told.links
+        self._fault(entry.id, f"optimize_topology with a body that says nothing of links: {told!r:.200}", now)
+        return None
 
     def withdraw(self, entry: Peer, message: Withdraw, now: int) -> None:
         """A voter, or one that this master never heard voting, gives up. A complete vote gets its own answer soon; but
@@ -338,7 +340,8 @@ class JointCalls:
         resolution.admitting = [it for it in resolution.admitting if it in pending and it not in resolution.nonces]
         resolution.nonces = {}
         if resolution.kind is VoteKind.OPTIMIZE_TOPOLOGY:
-            changing = [it for it, group in groups.items() if self._epochs.would_change(group, now)]
+            figures = self._figures()
+            changing = [it for it, group in groups.items() if self._epochs.would_change(group, figures, now)]
         else:
             wanted = {pending[peer].group: True for peer in resolution.admitting}
             changing = [it for it, group in groups.items() if it in wanted or self._epochs.has_healed(group)]
@@ -358,7 +361,11 @@ class JointCalls:
         numbers = [group.view.group for group in self._existing(resolution.groups or ())]
         admitting = [peer for peer in resolution.admitting if peer in self._roster.pending]
         answers = [Answer(vote.peer, vote.call, flag=True) for vote in self._votes.run_votes()]
-        self._tell_answers(self._epochs.change(numbers, admitting, answers, now))
+        self._tell_answers(self._epochs.change(numbers, admitting, answers, now, self._figures()))
+
+    def _figures(self) -> Figures:
+        """What the voters of the run measured. Those that were lost while they waited have no vote any more."""
+        return {vote.peer: vote.measured for vote in self._votes.run_votes() if vote.measured}
 
     def _answer_run(self, flag: bool) -> None:
         self._answer([Answer(vote.peer, vote.call, flag=flag) for vote in self._votes.run_votes()])

@@ -22,7 +22,6 @@ from pccl.messages import (
     Hello,
     Leave,
     Linked,
-    MeasuredLink,
     Member,
     Message,
     OperationName,
@@ -113,8 +112,7 @@ class Gathering:
 @dataclass(slots=True)
 class Group:
     """One group in its current epoch. `members` are the survivors in rank order: losses leave it at once, the view only
-    with the next epoch. `sync_knows_links`: a running synchronisation keeps to the links of this epoch. `measured`:
-    what members told of their links in this epoch."""
+    with the next epoch. `sync_knows_links`: a running synchronisation keeps to the links of this epoch."""
 
     view: GroupView
     members: list[PeerId]
@@ -122,7 +120,6 @@ class Group:
     sync: GroupSync | None = None
     sync_knows_links: bool = False
     stalls: dict[OperationName, dict[PeerId, Stalled]] = field(default_factory=dict)
-    measured: dict[PeerId, tuple[MeasuredLink, ...]] = field(default_factory=dict)
     _ranks: dict[PeerId, int] = field(init=False)
 
     def __post_init__(self) -> None:

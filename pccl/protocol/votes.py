@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The open joint calls: who has voted for what, and whether two of them can never meet.
 
-What for: it tells the master when a vote is complete and when it cannot be. Must not know: what a vote causes,
-messages, time.
+What for: it tells the master when a vote is complete and when it cannot be. Must not know: what a vote causes, what its
+voters bring with it, time.
 
 The one idea: at any moment all open votes of the run's scope are of one kind, and no group has open votes of both
 scopes. `cast` refuses to break that and names the clash, so a deadlock of joint calls cannot be formed.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pccl.messages import MeasuredLink
 from pccl.protocol.types import CALL_NAMES, PeerId, VoteKind
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One peer's open vote. `name` is how texts call the peer; `since` is when it came (ms)."""
+    """One peer's open vote. `name` is how texts call the peer; `since` is when it came (ms); `measured` is what it told
+    of its links with optimize_topology."""
 
     peer: PeerId
     group: int
@@ -26,6 +28,7 @@ class Open:
     body: bytes
     name: str
     since: int
+    measured: tuple[MeasuredLink, ...] = ()
 
 
 class VoteBox:

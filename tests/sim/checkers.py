@@ -9,12 +9,12 @@ what is said to the master and what it says, and at the journal, so they hold fo
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import (
     NO_PRICES,
+    MeasuredLink,
     MeasuredLinks,
     Message,
     ProbeReply,
@@ -27,6 +27,7 @@ from pccl.messages import (
     decode,
 )
 from pccl.protocol import journal
+from pccl.protocol.prices import Measured, agree
 from pccl.protocol.types import NOBODY, Answer, Change, Event, GroupView, Past, Record, VoteKind
 from pccl.scope import words
 from tests.sim.content import Content
@@ -63,7 +64,6 @@ class Checkers:
         self._agreed: dict[int, int] = {}
         self._removed: dict[PeerId, bool] = {}
         self._probed: dict[PeerId, bool] = {}
-        self._measured: dict[int, bool] = {}
         self._suspicions: dict[PeerId, int] = {}
         self._asked: dict[tuple[PeerId, int], int] = {}
 
@@ -155,10 +155,6 @@ class Checkers:
         """The master hears `message`, and knows who says it."""
         if isinstance(message, Vote):
             self._votes[peer] = message
-            if message.kind == VoteKind.OPTIMIZE_TOPOLOGY and message.body:
-                told = decode(message.body)
-                assert isinstance(told, MeasuredLinks)
-                self._measured.update((it, True) for link in told.links for it in (link.latency_ns, link.bytes_per_s))
         if isinstance(message, ProbeReply):
             self._probed[peer] = True
         suspect = message.suspect if isinstance(message, Report) else NOBODY
@@ -210,7 +206,7 @@ class Checkers:
             for view in record.views:
                 self._epochs_follow(view)
                 self._no_ghosts(view)
-                self._prices_were_measured(view)
+            self._prices_were_measured(record)
             self._note_agreements(record)
         journal.apply(self._past, record)
         self._memories_were_told()
@@ -301,15 +297,34 @@ class Checkers:
             if any(accuser in view.members for accuser in accusers):
                 self.fail(f"epoch {view.epoch} has {peer.hex()[:8]} as a member, dead and reported before")
 
-    def _prices_were_measured(self, view: GroupView) -> None:
-        """A price is what some member saw, and stays until one saw something else."""
-        before = self._past.views.get(view.group)
-        old = astuple(before.prices if before else NO_PRICES)
-        new = astuple(view.prices)
-        if view.members and any(
-            it != was and not (it and it in self._measured) for it, was in zip(new, old, strict=True)
-        ):
-            self.fail(f"epoch {view.epoch} has prices {new} after {old}, which nobody measured")
+    def _prices_were_measured(self, record: Change) -> None:
+        """Prices stay but for a vote that ends well; then they are what comes of the figures of all its voters, and
+        where that is something new there is a new view."""
+        figures = {it.peer: self._figures(it) for it in record.answers if it.status == Status.OK}
+        views = {view.group: view for view in record.views}
+        for number, view in (views or (self._past.views if any(figures.values()) else {})).items():
+            before = self._past.views.get(number)
+            old = before.prices if before else NO_PRICES
+            hosts = {it: self._past.admissions[it].member.host_id for it in view.members if it in figures}
+            ranks = {it: rank for rank, it in enumerate(hosts)}
+            measured = [
+                Measured(ranks[peer], ranks[link.peer], link.latency_ns, link.bytes_per_s)
+                for peer in hosts
+                for link in figures[peer]
+                if link.peer in ranks
+            ]
+            expected = agree(list(hosts.values()), measured, old)
+            if view.members and view.prices != expected:
+                self.fail(f"epoch {view.epoch} has prices {view.prices} after {old}, but its voters told {expected}")
+
+    def _figures(self, answer: Answer) -> tuple[MeasuredLink, ...]:
+        """What a voter told of its links with the vote that is answered."""
+        vote = self._votes.get(answer.peer)
+        if vote is None or vote.call != answer.call or vote.kind != VoteKind.OPTIMIZE_TOPOLOGY or not vote.body:
+            return ()
+        told = decode(vote.body)
+        assert isinstance(told, MeasuredLinks)
+        return told.links
 
     def removed(self, peer: PeerId) -> None:
         """The master says that `peer` is a member no more; a restarted one may not know."""

@@ -15,11 +15,9 @@ from typing import Any
 
 from pccl.errors import Status
 from pccl.messages import (
-    NO_PRICES,
     Hello,
     Message,
     OperationName,
-    Prices,
     ProbeReply,
     ReportLine,
     StateFetched,
@@ -75,6 +73,7 @@ from tests.sim.mutant_engines import (
     ShortBarrier,
     StaleEpoch,
 )
+from tests.sim.mutant_prices import FiguresOfTheLate, KeptFigures, OwnPrices, PricesForOneEpoch
 from tests.sim.world import Kinds
 
 # ---------------------------------------------------------------------------------------------- commit and journal
@@ -142,9 +141,9 @@ class AsksAll(_WithEpochs):
 
 
 class _AdmittingEpochs(Epochs):
-    def change(self, numbers: list[int], admitting: list[PeerId], answers: list[Answer], now: int) -> None:
+    def change(self, numbers: list[int], admitting: list[PeerId], *arguments: Any) -> list[Answer]:
         waiting = [peer for peer, it in self._roster.pending.items() if it.group in numbers]
-        super().change(numbers, list(dict.fromkeys([*admitting, *waiting])), answers, now)
+        return super().change(numbers, list(dict.fromkeys([*admitting, *waiting])), *arguments)
 
 
 class AdmitsAtEveryChange(_WithEpochs):
@@ -387,28 +386,6 @@ class UnprobedNewcomers(MasterProtocol):
         return super().start(now)
 
 
-class _ForgetfulEpochs(Epochs):
-    def prices(self, group: Group, members: Sequence[PeerId]) -> Prices:
-        return super().prices(group, members) if group.measured else NO_PRICES
-
-
-class PricesForOneEpoch(MasterProtocol):
-    """Keeps what was measured only until the next epoch."""
-
-    def start(self, now: int) -> list[MasterOutput]:
-        self._epochs.__class__ = _ForgetfulEpochs
-        return super().start(now)
-
-
-class OwnPrices(PeerProtocol):
-    """Chooses algorithms by prices of its own."""
-
-    def received(self, message: Message, now: int) -> list[PeerOutput]:
-        if isinstance(message, View):
-            message = replace(message, prices=Prices(1 + self.peer[0], 0, 0, 0))
-        return super().received(message, now)
-
-
 # ---------------------------------------------------------------------------------------------- suspicion, identity
 
 
@@ -590,7 +567,10 @@ MUTANTS: dict[str, Mutant] = {
     "NoVoteAgain": Mutant(Kinds(peer=NoVoteAgain), ("control_break", "leave")),
     "OwnPrices": Mutant(Kinds(peer=OwnPrices), ("join_storm",)),
     "PartialAnswer": Mutant(Kinds(master=PartialAnswer), ("join_storm",)),
-    "PricesForOneEpoch": Mutant(Kinds(master=PricesForOneEpoch), ("join_storm", "leave")),
+    **{
+        master.__name__: Mutant(Kinds(master=master), ("join_storm", "leave", "mistake"))
+        for master in (FiguresOfTheLate, KeptFigures, PricesForOneEpoch)
+    },
     "ReusedEpoch": Mutant(Kinds(master=ReusedEpoch), ("burst", "crash", "master_crash", "journal_crash")),
     "UnprobedNewcomers": Mutant(Kinds(master=UnprobedNewcomers), ("newcomer_death", "join_storm")),
 }

@@ -7,7 +7,7 @@ import pytest
 
 from pccl import scope
 from pccl.errors import Status
-from pccl.messages import NO_PRICES, MeasuredLink, MeasuredLinks, Prices, View, encode
+from pccl.messages import View
 from pccl.protocol import journal
 from pccl.protocol.types import Change, Limits, Reject, Resolve, VoteKind
 from tests.cores import Bench, body_for, identity, offer
@@ -62,70 +62,6 @@ def test_a_call_that_has_nothing_to_change_changes_nothing(kind: VoteKind) -> No
         end = _end(bench, name)
         assert isinstance(end, Resolve)
         assert not end.flag
-
-
-def _saw(name: str, latency_ns: int, bytes_per_s: int) -> bytes:
-    return encode(MeasuredLinks((MeasuredLink(identity(name), latency_ns, bytes_per_s),)))
-
-
-def _on_two_hosts() -> Bench:
-    bench = Bench()
-    for host, name in enumerate("ab"):
-        bench.join(name, host=host)
-        bench.run()
-    bench.vote("a", UPDATE)
-    bench.run()
-    return bench
-
-
-def test_what_members_measured_becomes_the_prices_of_all() -> None:
-    bench = _on_two_hosts()
-    assert _view(bench, "a").prices == NO_PRICES
-    bench.vote("a", OPTIMIZE, _saw("b", 30_000_000, 0))
-    bench.vote("b", OPTIMIZE, _saw("a", 31_000_000, 12_500_000))
-    bench.run()
-    assert _view(bench, "a").epoch == 3
-    assert _view(bench, "a").prices == _view(bench, "b").prices == Prices(0, 0, 30_000_000, 12_500_000)
-    assert bench.peer("a").installs()[-1].view.prices == _view(bench, "b").prices
-
-
-def test_prices_stay_while_links_cost_nearly_the_same_and_over_other_epochs_and_masters() -> None:
-    bench = _on_two_hosts()
-    bench.vote("a", OPTIMIZE, _saw("b", 30_000_000, 12_500_000))
-    bench.vote("b", OPTIMIZE)
-    bench.run()
-    prices = _view(bench, "a").prices
-    bench.vote("a", OPTIMIZE, _saw("b", 33_000_000, 11_000_000))
-    bench.vote("b", OPTIMIZE)
-    bench.run()
-    assert _view(bench, "a").epoch == 3
-    bench.stop_master()
-    bench.start_master()
-    for name in "ab":
-        bench.reconnect(name)
-    bench.join("c", host=1)
-    bench.run()
-    for name in "ab":
-        bench.vote(name, UPDATE)
-    bench.run()
-    assert _view(bench, "c").epoch == 4
-    assert _view(bench, "c").prices == prices
-
-
-def test_a_voter_that_measured_a_stranger_or_itself_changes_nothing() -> None:
-    bench = _on_two_hosts()
-    bench.vote("a", OPTIMIZE, _saw("z", 30_000_000, 1))
-    bench.vote("b", OPTIMIZE, _saw("b", 30_000_000, 1))
-    bench.run()
-    assert _view(bench, "a").epoch == 2
-
-
-@pytest.mark.parametrize("body", [b"nonsense", offer(0, "x")])
-def test_a_voter_that_says_nothing_of_links_is_gone(body: bytes) -> None:
-    bench = _on_two_hosts()
-    bench.vote("a", OPTIMIZE, body)
-    bench.run()
-    assert [member.id for member in _view(bench, "b").members] == [identity("b")]
 
 
 def test_newcomers_of_several_groups_come_in_one_step_of_the_journal() -> None:
