@@ -177,8 +177,8 @@ typedef struct pccl_options {
     uint32_t min_world_size;       /* smaller groups give PCCL_TOO_FEW_PEERS; 0 is 2 */
     uint32_t segment_bytes;        /* 0 chooses; at most 16 MiB; equal on all peers */
     uint32_t connect_timeout_ms;   /* 0 is 10,000: a link that cannot be made is a lost peer */
-    uint32_t operation_timeout_ms; /* 0 is 300,000: without a byte from those an operation waits for; ten times that
-                                      without progress of its own */
+    uint32_t operation_timeout_ms; /* 0 is 300,000: while nothing of any operation moves between this peer and those an
+                                      operation waits for; ten times that without progress of its own */
     uint32_t stall_ms;             /* 0 is 100: when a waiting operation is reported */
     uint8_t checksum;              /* 0 auto (frames that leave the host), 1 always, 2 never */
     uint8_t shared_memory;         /* 0 auto (between peers of one host, where both can), 1 off */
@@ -412,7 +412,7 @@ typedef struct pccl_call {
     void *output;
     const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
-    uint32_t timeout_ms;     /* without progress; 0: the engine's */
+    uint32_t timeout_ms;     /* as operation_timeout_ms; 0: the engine's */
     int32_t priority; /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
                          as what the kernel holds already has gone. Changes no result. Members need not agree,
                          but each decides only about what it sends itself */

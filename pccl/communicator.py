@@ -61,13 +61,14 @@ class Communicator(Collectives, PointToPoint):
     round differently. Peers of one host share memory where the system lets
     them; `shm="off"` makes them use TCP like all others.
 
-    Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers (at
-    most `operation_timeout`); `operation_timeout` without any progress of an operation; `master_timeout` for a master
-    that went away, before MasterLost; `joint_timeout` until all others have made the same joint call, and until they
-    admit this peer. It has to be longer than the longest stretch of work that another peer does between such calls. It
-    may be shorter than `operation_timeout`, but then gives up on a peer that an operation still holds; and shorter than
-    `master_timeout`, but then calls made while the master was away end when it returns. The heartbeat limit is the
-    master's to set.
+    Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers
+    (at most `operation_timeout`); `operation_timeout` without any progress of an operation, and ten times that at
+    most while data of others move between this peer and those it waits for; `master_timeout` for a master that went
+    away, before MasterLost; `joint_timeout` until all others have made the same joint call, and until they admit
+    this peer. It has to be longer than the longest stretch of work that another peer does between such calls. It
+    may be shorter than `operation_timeout`, but then gives up on a peer that an operation still holds; and shorter
+    than `master_timeout`, but then calls made while the master was away end when it returns. The heartbeat limit is
+    the master's to set.
 
     `trace_dir` is a folder in which each failure of a kind and epoch leaves a flight record, readable by `pccl trace`
     (default: PCCL_TRACE_DIR, else none); it keeps the newest 64 files. See docs/diagnosis.md.

@@ -158,6 +158,7 @@ struct pccl__channel {
     pccl_error error;     /* why broken or doubted */
     uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */
     uint64_t heard_ns;    /* when bytes last came from the other side */
+    uint64_t moved_ns;    /* when a transfer last moved, as what came from there shows; notices move nothing */
     uint64_t rtt_ns;      /* measured; 0 unknown, here and below */
     uint64_t bytes_per_s; /* as quick as it was when it last had much to send */
     bool ready;           /* progress has something to do: set by the transport and by posts */

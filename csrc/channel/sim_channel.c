@@ -212,11 +212,13 @@ static void read_arrived(struct sim_channel *channel) {
     struct list *node;
     while (status == PCCL_OK && (node = list_pop_front(&channel->arrived_control))) {
         struct frame *frame = LIST_ENTRY(node, struct frame, link);
+        if (frame->kind != FRAME_NOTICE) channel->base.moved_ns = channel->base.heard_ns;
         status = read_control(channel, frame);
         pccl__sim_frame_free(frame);
     }
     while (status == PCCL_OK && !list_empty(&channel->arrived_data)) {
         struct frame *frame = LIST_ENTRY(channel->arrived_data.next, struct frame, link);
+        channel->base.moved_ns = channel->base.heard_ns;
         if (frame->kind == FRAME_BREAK) {
             status = PCCL_PEER_LOST;
         } else if (read_piece(channel, frame, &status)) {

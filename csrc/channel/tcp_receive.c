@@ -25,7 +25,9 @@ bool pccl__tcp_arriving(struct tcp_channel *channel, struct tcp_stripe *stripe) 
     }
     if (header->kind == TCP_ACK) return true;
     stripe->signs++;
+    if (header->kind == TCP_OFFER || header->kind == TCP_GO) channel->base.moved_ns = channel->now_ns;
     if (header->kind != TCP_DATA) return true;
+    channel->base.moved_ns = channel->now_ns;
     if (header->number != stripe->received + 1) {
         pccl__tcp_break(channel, 0, "its frames are out of order");
         return false;

@@ -163,6 +163,7 @@ bool pccl__tcp_acknowledge(struct tcp_channel *channel, struct tcp_stripe *strip
     if (header->ack > stripe->acknowledged) {
         stripe->partly_acknowledged = 0;
         stripe->signs++;
+        channel->base.moved_ns = channel->now_ns;
     }
     if (!pccl__tcp_acknowledge_data(channel, stripe, header->ack)) return false;
     if (header->control_ack > channel->control_written) return false;

@@ -65,6 +65,7 @@ bool pccl__tcp_silence_partly(struct tcp_stripe *stripe, uint32_t bytes) {
     if (bytes <= stripe->partly_acknowledged) return true;
     stripe->partly_acknowledged = bytes;
     stripe->signs++;
+    stripe->channel->base.moved_ns = stripe->channel->now_ns;
     return true;
 }
 

@@ -110,6 +110,12 @@ static void check_payload(struct tcp_stripe *stripe, const uint8_t *bytes, size_
         stripe->payload_crc = pccl__kernels()->crc32c(stripe->payload_crc, bytes, count);
 }
 
+static void count_payload(struct tcp_stripe *stripe, uint32_t bytes) {
+    stripe->payload_got += bytes;
+    stripe->signs++;
+    stripe->channel->base.moved_ns = stripe->channel->now_ns;
+}
+
 /* Moves payload from the buffer to where it belongs. True when the payload is whole. */
 static bool take_payload(struct tcp_stripe *stripe) {
     uint32_t left = stripe->header.payload_bytes - stripe->payload_got;
@@ -119,8 +125,7 @@ static bool take_payload(struct tcp_stripe *stripe) {
         check_payload(stripe, stripe->buffer + stripe->begin, count);
         if (memory) memcpy(memory + stripe->payload_got, stripe->buffer + stripe->begin, count);
         stripe->begin += count;
-        stripe->payload_got += count;
-        stripe->signs++;
+        count_payload(stripe, count);
     }
     return count == left;
 }
@@ -241,8 +246,7 @@ void pccl__tcp_stripe_read(struct tcp_stripe *stripe) {
         uint32_t straight = (uint32_t)min_u64((uint64_t)got, direct);
         if (straight > 0) {
             check_payload(stripe, memory + stripe->payload_got, straight);
-            stripe->payload_got += straight;
-            stripe->signs++;
+            count_payload(stripe, straight);
         }
         stripe->end += (uint32_t)got - straight;
         take_buffer(stripe);

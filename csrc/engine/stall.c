@@ -2,9 +2,10 @@
  *
  * stall.c - operations that wait: told to the owner (which asks the master whether anybody can move), announced to the
  * members next to us (of two that differ, some neighbours between them differ too: they find a mismatch), and in the
- * end a timeout. Any byte from a member that is waited for renews the patience, so a slow link that other operations
- * keep busy is never mistaken for a dead one; but only PATIENCE_MAX times over without progress of the operation
- * itself, so that a member busy with other things cannot hold it for ever.
+ * end a timeout. Whatever moves between us and a member that is waited for renews the patience, so a slow link that
+ * other operations keep busy is never mistaken for a dead one; but only PATIENCE_MAX times over without progress of the
+ * operation itself, so that a member busy with other things cannot hold it for ever. Notices move nothing: who merely
+ * answers what we ask about the wait lives, but does not go on.
  *
  * Each operation has a timer that is never later than it must be: progress does not touch it, and who looks too early
  * sets it anew. So a round of checks costs as much as there is due, not as much as there is under way.
@@ -37,7 +38,7 @@ void pccl__core_watch(struct pccl_operation *op) {
 static uint64_t last_news(const struct pccl__core *core, const struct pccl_operation *op, const uint8_t *waits) {
     uint64_t news = op->progressed_ns;
     for (uint32_t rank = 0; rank < core->group.size; rank++)
-        if (waits[rank] && core->group.channels[rank]) news = max_u64(news, core->group.channels[rank]->heard_ns);
+        if (waits[rank] && core->group.channels[rank]) news = max_u64(news, core->group.channels[rank]->moved_ns);
     return news;
 }
 
@@ -106,7 +107,7 @@ static void fetch_timed_out(struct pccl__core *core, struct pccl_operation *op) 
 
 static void check_fetch(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__channel *channel = pccl__group_channel(&core->group, &op->fetch_peer);
-    uint64_t end_ns = max_u64(op->progressed_ns, channel ? channel->heard_ns : 0) + timeout_ns(op);
+    uint64_t end_ns = max_u64(op->progressed_ns, channel ? channel->moved_ns : 0) + timeout_ns(op);
     if (core->now_ns < end_ns)
         watch_until(op, end_ns);
     else

@@ -413,6 +413,25 @@ static void notices_in_order_ahead_of_data(struct pair *pair) {
     pair_await_all(pair);
 }
 
+/* A transfer moves the link at both ends; a notice, and whatever says that it came, is only heard. (Over some networks
+ * time stands still meanwhile.) */
+static void notices_move_nothing(struct pair *pair) {
+    uint64_t began_ns = pair->driver->now_ns(pair);
+    struct pccl__key key = pair_key(pair, 1);
+    pair_send(pair, 0, key, LARGE);
+    pair_recv(pair, 1, key, LARGE);
+    pair_await_all(pair);
+    struct pccl__channel *channels[] = {pair->ends[0].channel, pair->ends[1].channel};
+    uint64_t moved_ns[] = {channels[0]->moved_ns, channels[1]->moved_ns};
+    for (int end = 0; end < 2; end++) {
+        EXPECT(moved_ns[end] >= began_ns, "end %d", end);
+        pair_notice(pair, end, KIND, &key, 0);
+        pair_await_notices(pair, !end, KIND, 1);
+        EXPECT(channels[!end]->heard_ns >= moved_ns[!end], "end %d", !end);
+    }
+    for (int end = 0; end < 2; end++) EXPECT(channels[end]->moved_ns == moved_ns[end], "end %d", end);
+}
+
 /* ---------------------------------------------------------------- the end of a link */
 
 /* Transfers in every stage, on both sides. */
@@ -529,6 +548,7 @@ static const struct conform_case cases[] = {
     CASE(cancel_in_the_middle),
     CASE(mismatch),
     CASE(notices_in_order_ahead_of_data),
+    CASE(notices_move_nothing),
     CASE(close_while_posted),
     CASE(killed_while_posted),
     CASE(killed_while_idle),

@@ -51,6 +51,51 @@ static void test_report_and_timeout(void) {
     cores_free(&c);
 }
 
+/* Who only answers our questions does not go on, however often we ask: a timeout lasts as long as it says. */
+static void test_answers_are_no_progress(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[] = {cores_start(&c, 0, sum(0, 6000)), cores_start(&c, 1, sum(1, 60000))};
+    pccl_event event;
+    cores_run(&c, 5900000);
+    EXPECT(!cores_event(&c, 0, PCCL_EVENT_FROZEN, &event), "too early");
+    cores_run(&c, 200000);
+    EXPECT(cores_event(&c, 0, PCCL_EVENT_FROZEN, &event), "no answer made it wait any longer");
+    cores_install(&c, NULL, 0, PCCL_TIMEOUT, "rank 2 never called it");
+    for (uint32_t i = 0; i < 2; i++) pccl__core_handle_free(op[i]);
+    cores_free(&c);
+}
+
+static pccl_call message(pccl_collective kind, uint32_t peer, uint32_t root) {
+    return (pccl_call){.collective = kind,
+                       .dtype = PCCL_INT32,
+                       .count = 1,
+                       .root = root,
+                       .tag = 5,
+                       .input = &data[peer],
+                       .output = &data[peer]};
+}
+
+/* Data of other operations show that a member is busy, not gone; so they renew the patience, but not for ever. */
+static void test_a_busy_member_is_waited_for(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *op[] = {cores_start(&c, 0, sum(0, 60000)), cores_start(&c, 1, sum(1, 2000))};
+    pccl_event event;
+    uint32_t seconds = 0;
+    while (seconds < 60 && !cores_event(&c, 1, PCCL_EVENT_FROZEN, &event)) {
+        pccl_operation *pair[] = {cores_start(&c, 2, message(PCCL_SEND, 2, 1)),
+                                  cores_start(&c, 1, message(PCCL_RECV, 1, 2))};
+        cores_run(&c, 1000000);
+        for (uint32_t i = 0; i < 2; i++) pccl__core_handle_free(pair[i]);
+        seconds++;
+    }
+    EXPECT(seconds >= 20 && seconds <= 21, "ten times the timeout, not %u s", seconds);
+    cores_install(&c, NULL, 0, PCCL_TIMEOUT, "rank 2 never called it");
+    for (uint32_t i = 0; i < 2; i++) pccl__core_handle_free(op[i]);
+    cores_free(&c);
+}
+
 /* While frozen, a call of an idle tag waits for the next epoch; one behind an open call of its tag is aborted with it.
  */
 static void test_calls_while_frozen(void) {
@@ -145,6 +190,8 @@ static void test_many_wait(void) {
 
 int main(void) {
     test_report_and_timeout();
+    test_answers_are_no_progress();
+    test_a_busy_member_is_waited_for();
     test_calls_while_frozen();
     test_queued_times_out();
     test_many_wait();

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 STALL_MS = 30.0
 TIMEOUT_MS = 1_500.0
 PATIENCE = 10
-"""A member that is heard, but not about this operation, renews the patience so many times."""
+"""A member whose frames come, but none of this operation, renews the patience so many times. Frames are data here: what
+members ask each other about waits, and answer, renews nothing."""
 
 
 class Group(NamedTuple):
