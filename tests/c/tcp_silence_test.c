@@ -245,7 +245,8 @@ static void test_stopped(void) {
     pair_free(&pair);
 }
 
-/* A few KiB in a second in one direction or both: no frame arrives within the limit, and all that was posted does. */
+/* A few KiB in a second in one direction or both: no frame arrives within the limit, and all that was posted does. Both
+ * ends see all the time that it moves. */
 static void test_slow(bool there, bool back) {
     pair_context("slow%s%s", there ? " there" : "", back ? " back" : "");
     enum { SLOW_BYTES = 82 }; /* in 20 ms */
@@ -267,6 +268,10 @@ static void test_slow(bool there, bool back) {
             if (back) allow(1, 0, SLOW_BYTES);
             pass(&pair, 20);
             EXPECT(hose.now_ns - start_ns < 100 * LIMIT_MS * NS_PER_MS, "it never arrives");
+            for (int end = 0; end < 2; end++) {
+                uint64_t moved_ns = max_u64(pair.ends[end].channel->moved_ns, start_ns);
+                EXPECT(hose.now_ns - moved_ns < LIMIT_MS / 2 * NS_PER_MS, "end %d sees nothing move", end);
+            }
         }
         EXPECT(parcel->transfer.status == PCCL_OK, "%s%s", pair.ends[0].channel->error.message,
                pair.ends[1].channel->error.message);
