@@ -37,7 +37,7 @@ build: $(VENV)/installed-core
 test: $(VENV)/installed-test
 	$(RUN)/cmake -S csrc -B build/c -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON
 	$(RUN)/cmake --build build/c
-	$(RUN)/ctest --test-dir build/c --output-on-failure
+	$(RUN)/ctest --test-dir build/c --output-on-failure --parallel $(WORKERS)
 	$(UNIT); unit=$$?; $(RUN)/python -m pytest --ignore=tests/unit && exit $$unit
 
 sim: $(VENV)/installed-test
