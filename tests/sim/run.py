@@ -21,6 +21,7 @@ from tests.sim.world import HEAL_MS, Kinds, World
 
 FIRST_SEED = 1
 MUTANT_SEEDS = 2_000
+CATCHING = "mutants.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,26 @@ def run_seed(seed: int, faults: Sequence[str] | None = None, kinds: Kinds | None
     return Result(seed, faults_dealt, tuple(violations[:3]), world.operations, world.aborts, world.healed_after)
 
 
+def _kept(name: str) -> list[list[str]]:
+    """The words of each line of a file beside this one, without its head."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
 def kept_seeds() -> list[int]:
     """Those that ever failed; the file says what each one found."""
-    lines = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+    return [int(seed) for seed, *_ in _kept("seeds.txt")]
+
+
+def catching_seeds() -> dict[str, int]:
+    """By mutant, the first seed that caught it when `--mutants` was last run."""
+    return {mutant: int(seed) for mutant, seed in _kept(CATCHING)}
+
+
+def keep_catching_seeds(seeds: dict[str, int]) -> None:
+    path = Path(__file__).parent / CATCHING
+    head = [line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")]
+    path.write_text("".join([*head, *(f"{mutant} {seeds[mutant]}\n" for mutant in MUTANTS if mutant in seeds)]))
 
 
 def commit() -> str:
@@ -68,10 +85,11 @@ def report(result: Result) -> None:
     print(f"  commit {commit()}, again with: python -m tests.sim.run --seed {result.seed}", flush=True)
 
 
-def catch(name: str) -> tuple[str, int, str]:
-    """(mutant, how many seeds it takes to catch it, by which violation); MUTANT_SEEDS + 1 if it is not caught."""
+def catch(name: str, sooner: Sequence[int] = ()) -> tuple[str, int, str]:
+    """(mutant, the seed that catches it, by which violation); MUTANT_SEEDS + 1 if none does. It tries the seeds of
+    `sooner` and then all from 1 on."""
     mutant = MUTANTS[name]
-    for seed in range(1, MUTANT_SEEDS + 1):
+    for seed in (*sooner, *range(1, MUTANT_SEEDS + 1)):
         result = run_seed(seed, mutant.faults, mutant.kinds)
         if result.violations:
             sound = run_seed(seed, mutant.faults)
@@ -81,15 +99,17 @@ def catch(name: str) -> tuple[str, int, str]:
 
 
 def run_mutants(jobs: int) -> bool:
-    """Whether all deliberate faults are caught."""
+    """Whether all deliberate faults are caught. Keeps the first seed that catches each, for who looks again."""
     begun = time.monotonic()
-    survivors = 0
+    caught: dict[str, int] = {}
     with multiprocessing.Pool(jobs) as pool:
-        for name, seeds, violation in pool.imap_unordered(catch, MUTANTS, chunksize=1):
-            survivors += seeds > MUTANT_SEEDS
-            print(f"{name:20} {seeds:5}  {violation[:120]}", flush=True)
-    print(f"{len(MUTANTS)} mutants, {survivors} not caught, {time.monotonic() - begun:.1f} s")
-    return survivors == 0
+        for name, seed, violation in pool.imap_unordered(catch, MUTANTS, chunksize=1):
+            if seed <= MUTANT_SEEDS:
+                caught[name] = seed
+            print(f"{name:20} {seed:5}  {violation[:120]}", flush=True)
+    keep_catching_seeds(caught)
+    print(f"{len(MUTANTS)} mutants, {len(MUTANTS) - len(caught)} not caught, {time.monotonic() - begun:.1f} s")
+    return len(caught) == len(MUTANTS)
 
 
 def run_many(first: int, count: int, jobs: int) -> bool:
@@ -133,7 +153,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--mutants", action="store_true", help="break the cores on purpose: is each fault caught?")
+    parser.add_argument("--mutants", action="store_true", help="break the cores on purpose: which seed catches each?")
     arguments = parser.parse_args()
     if arguments.mutants:
         return 0 if run_mutants(arguments.jobs) else 1
