@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 @pytest.mark.parametrize("elements", [SMALL, *long(LARGE)])
 def test_a_dead_link_between_two_living_members(tmp_path: Path, elements: int) -> None:
     """It dies in the middle of an operation. All members stay, every collective works, in place and not."""
-    with Team(tmp_path, 4) as team:
+    with Team(tmp_path, 4, link_timeout=2.0) as team:
         team.works()
         one, other = team.all[0], team.all[1]
         before = team.footprint(team.all)
