@@ -2,7 +2,7 @@
 # Each word sets up .venv by itself. Needed beforehand: Python 3.10 or later with venv, gcc, make; nothing else.
 #
 #   make build    the library and the Python package, editable, in .venv
-#   make test     C tests, then Python tests: those of units shared by WORKERS processes, then all others one by one
+#   make test     C tests, then Python tests: WORKERS at a time, but for those that want to be alone, which come last
 #   make sim      the simulator: SEED=n replays one run, SEEDS=n tries so many
 #   make matrix   every fault in every phase of every collective, with real processes; two hours
 #   make heavy    counts above 2**31: 11 GB of memory, on a machine that does nothing else
@@ -19,14 +19,15 @@ PYTHON ?= python3
 SEEDS ?= 200
 MINUTES ?= 10
 CLANG ?= clang
-# Processes that share the tests of one process. As many as processors may be too many: each takes half a GB of memory.
+# Tests at a time. As many as there are processors may be too many: half a GB of memory for each.
 WORKERS ?= 2
 # Tests of what turns other processes' and files' bytes into objects, and of the cores that hear any of those objects.
 PARSERS := $(addprefix tests/unit/test_,messages.py journal.py file.py stress_scenario.py relay_commands.py master.py \
 	peer.py state_sync.py packing.py exchange.py)
 VENV := .venv
 RUN := $(VENV)/bin
-UNIT := $(RUN)/python -m pytest tests/unit -n $(WORKERS) --dist worksteal
+SHARED := -n $(WORKERS) --dist worksteal
+ORDINARY := not matrix and not heavy
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
 .PHONY: build test sim matrix heavy check stress fuzz test-asan test-tsan demo bench
@@ -38,7 +39,8 @@ test: $(VENV)/installed-test
 	$(RUN)/cmake -S csrc -B build/c -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON
 	$(RUN)/cmake --build build/c
 	$(RUN)/ctest --test-dir build/c --output-on-failure --parallel $(WORKERS)
-	$(UNIT); unit=$$?; $(RUN)/python -m pytest --ignore=tests/unit && exit $$unit
+	$(RUN)/python -m pytest $(SHARED) -m "not alone and $(ORDINARY)"; shared=$$?; \
+		$(RUN)/python -m pytest -m "alone and $(ORDINARY)" && exit $$shared
 
 sim: $(VENV)/installed-test
 	$(RUN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
@@ -56,7 +58,7 @@ check: $(VENV)/installed-test $(VENV)/installed-dev
 	$(RUN)/cmake -S csrc -B build/check -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
 		-DCMAKE_C_FLAGS=-Werror
 	$(RUN)/cmake --build build/check
-	$(UNIT)
+	$(RUN)/python -m pytest $(SHARED) tests/unit
 	$(RUN)/python -m tests.sim.run --seeds 50
 
 stress: $(VENV)/installed-stress

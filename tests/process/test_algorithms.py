@@ -19,7 +19,7 @@ from pccl.stress.workload import ALGORITHMS, DETERMINISTIC, FORMS, FORMS_OF_ALL_
 from tests.process.harness import named_segments
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 Options = dict[str, Any]
 Case = tuple[str, bool, Options]

@@ -11,7 +11,7 @@ from pccl.stress.workload import FORMS
 from tests.process.faults import FAULTS
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 @pytest.mark.parametrize("elements", [SMALL, LARGE])

@@ -12,7 +12,7 @@ from pccl.stress.workload import FORMS, FROM_ROOT
 from tests.process.faults import long, mend, sever, silence
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 @pytest.mark.parametrize("elements", [SMALL, *long(LARGE)])

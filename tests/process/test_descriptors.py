@@ -20,7 +20,7 @@ from pccl.fleet import Line
 from pccl.sockets import DESCRIPTORS
 from tests.process.harness import LIMIT_S, Run, gather, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 @contextlib.contextmanager

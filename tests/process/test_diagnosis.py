@@ -25,7 +25,7 @@ from pccl.trace import file
 from pccl.trace.record import PENDING
 from tests.process.harness import LIMIT_S, Run, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 TAG = 5
 TIMEOUT_S = 4.0

@@ -16,7 +16,7 @@ import pccl
 from pccl.fleet import Line
 from tests.process.harness import PATIENCE, Run, Stopwatch, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 QUICKLY_S = 5.0 * PATIENCE
 

@@ -26,7 +26,7 @@ from pccl.shared_state import SharedState, SharedStateSyncStrategy, TensorInfo
 from tests.process.faults import long
 from tests.process.harness import LIMIT_S, Run, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 LEAST = 0.1
 """This share of all lives is interrupted, at least: a busy machine stretches them."""

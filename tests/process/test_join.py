@@ -15,7 +15,7 @@ import pytest
 from tests.process.faults import FAULTS, OPTIONS, control_corrupt, long, pause
 from tests.process.team import Member, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 MASTER = ("--heartbeat-timeout", "2")
 SHARES = (0.0, 0.3, 0.6, 0.9)

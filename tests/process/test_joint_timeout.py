@@ -17,7 +17,7 @@ from pccl.fleet import Line
 from tests.process.harness import Run, gather, join
 from tests.process.test_waits import announce
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 CALLS: dict[str, Callable[[pccl.Communicator], object]] = {
     "update_topology": lambda comm: comm.update_topology(),

@@ -16,7 +16,7 @@ from tests.process.faults import FAULTS, each_link, long
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 LONG_BEFORE_S = 60.0
 """Far less than any timeout of an operation, and enough for a busy machine."""

@@ -16,7 +16,7 @@ from pccl.stress.usage import release, usage
 from tests.process.faults import long
 from tests.process.harness import PATIENCE, Run, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 LIMIT_S = 20.0

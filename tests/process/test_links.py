@@ -16,7 +16,7 @@ import pccl
 from pccl.fleet import Line
 from tests.process.harness import Run, gather
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 STEPS = 20
 WORDS = 1_000_000

@@ -15,7 +15,7 @@ from tests.process.faults import OPTIONS, long
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, RSS_BYTES, SMALL, Member, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 LONG_S = 600.0

@@ -15,7 +15,7 @@ from pccl.stress.workload import FORMS, FORMS_OF_ALL_LINKS
 from tests.process.faults import FAULTS, OPTIONS, Case
 from tests.process.team import LARGE, SMALL, Team
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 MASTER = ("--heartbeat-timeout", "2")
 FRAME_BYTES = 112

@@ -21,6 +21,7 @@ from pccl.stress.namespaces import Namespaces
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="needs root and iproute2"),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.process.team import LARGE, Member, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 MASTER = ("--heartbeat-timeout", "2")
 REVISION = 5

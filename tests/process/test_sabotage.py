@@ -15,7 +15,7 @@ import pytest
 
 import pccl
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 LIMIT_S = 150.0
 SABOTEUR = Path(__file__).with_name("saboteur.py")

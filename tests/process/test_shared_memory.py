@@ -12,7 +12,7 @@ import pccl
 from pccl.fleet import Line
 from tests.process.harness import Run, join, named_segments
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 COUNT = 1 << 20
 ENOUGH_KILLS = 3

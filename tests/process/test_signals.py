@@ -22,7 +22,7 @@ from pccl.fleet import Child, Line
 from tests.process.harness import LIMIT_S, PATIENCE, Run, Stopwatch, gather, join
 from tests.process.test_waits import COLLECTIVES, JOINT_CALLS, announce, blocked
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 SOON_S = 1.0 * PATIENCE
 

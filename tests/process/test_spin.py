@@ -15,7 +15,7 @@ import pccl
 from pccl.fleet import Line
 from tests.process.harness import Run, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 SPAN_S = 5.0
 SHARE = 0.05

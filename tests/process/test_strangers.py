@@ -18,7 +18,7 @@ import pccl
 from tests.process.faults import long
 from tests.process.harness import LIMIT_S
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 CLOSING = 1000
 SILENT = 50

@@ -168,6 +168,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'pccl[stress]'" in ran.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(MINUTE_LIMIT_S + 10)
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="needs root and iproute2")
 def test_namespaces_can_be_cut_in_two_and_leave_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.process.faults import FAULTS, OPTIONS
 from tests.process.harness import LIMIT_S
 from tests.process.team import LARGE, SMALL, Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 MASTER = ("--heartbeat-timeout", "2")
 

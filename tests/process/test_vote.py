@@ -10,7 +10,7 @@ import pytest
 from tests.process.faults import FAULTS, OPTIONS, long
 from tests.process.team import Team
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 MASTER = ("--heartbeat-timeout", "2")
 

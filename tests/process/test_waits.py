@@ -17,7 +17,7 @@ import pccl
 from pccl.fleet import Line
 from tests.process.harness import Run, gather, join
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 
 def blocked(comm: pccl.Communicator, where: str) -> Callable[[], object]:
