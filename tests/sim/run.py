@@ -65,6 +65,7 @@ def catching_seeds() -> dict[str, int]:
 
 
 def keep_catching_seeds(seeds: dict[str, int]) -> None:
+    """Writes them in place of those that are there."""
     path = Path(__file__).parent / CATCHING
     head = [line for line in path.read_text().splitlines(keepends=True) if line.startswith("#")]
     path.write_text("".join([*head, *(f"{mutant} {seeds[mutant]}\n" for mutant in MUTANTS if mutant in seeds)]))
