@@ -503,6 +503,7 @@ class Mutant:
 
 
 _LOSSES = ("crash", "data_break", "pause", "aim")
+_LOST_WORDS = ("control_break", "control_cut", "overflow")
 _RESTARTS = ("crash", "control_break", "data_break", "master_crash", "journal_crash")
 
 MUTANTS: dict[str, Mutant] = {
@@ -524,8 +525,9 @@ MUTANTS: dict[str, Mutant] = {
     },
     **{
         engine.__name__: Mutant(Kinds(engine=engine), ("data_break", "leave", "join_storm", "crash", "slow"))
-        for engine in (CallsBehindFailures, ClearsLaterFailures, HalfStep)
+        for engine in (CallsBehindFailures, ClearsLaterFailures)
     },
+    "HalfStep": Mutant(Kinds(engine=HalfStep), ("data_break", "slow")),
     **{
         master.__name__: Mutant(Kinds(master=master), _LOSSES)
         for master in (AnyDone, AsksAll, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
@@ -540,7 +542,7 @@ MUTANTS: dict[str, Mutant] = {
     },
     "AdmitsAtEveryChange": Mutant(Kinds(master=AdmitsAtEveryChange), ("join_storm", "crash", "leave")),
     **{
-        master.__name__: Mutant(Kinds(master=master), ("control_break", "crash", "leave", "join_storm"))
+        master.__name__: Mutant(Kinds(master=master), (*_LOST_WORDS, "crash", "leave", "join_storm"))
         for master in (CountsAgain, AnswersWithNewNumbers)
     },
     **{
