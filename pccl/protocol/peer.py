@@ -112,6 +112,10 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
 }
 """Legal (phase, message) pairs. Any other is the master's protocol error; a member then leaves."""
 
+_ANSWERS_TO_HELLO = (Welcome, Refused, WhoAreYou)
+"""Before one of these a newcomer may hear what is meant for a former life under its id, which is dead or about to be
+refused: the router sends to whoever has connected last, and the master has not read that one's Hello yet."""
+
 
 class PeerProtocol:
     """See the module. All `now` are integer milliseconds of one monotonic clock; events may not go back in time."""
@@ -317,9 +321,15 @@ class PeerProtocol:
             return []
         self._heard = now
         self._redial_at = now + self._mute_ms
+        if self._is_for_a_former_life(message):
+            return []
         if not isinstance(message, LEGAL[self._phase]):
             return self._master_fault(f"{type(message).__name__} for a peer that is {self._phase.value}", now)
         return self._handlers[type(message)](message, now)
+
+    def _is_for_a_former_life(self, message: Message) -> bool:
+        unheard = self._phase is Phase.JOINING and not self._welcomed
+        return unheard and isinstance(message, LEGAL[Phase.MEMBER]) and not isinstance(message, _ANSWERS_TO_HELLO)
 
     def malformed(self, text: str, now: int) -> list[PeerOutput]:
         """`decode` refused what the master sent."""

@@ -149,6 +149,25 @@ def test_joining_goes_step_by_step() -> None:
     assert peer.explain() == ""
 
 
+def test_before_its_welcome_a_newcomer_does_not_hear_what_is_meant_for_a_former_life_under_its_id() -> None:
+    peer = _peer()
+    peer.connect(0)
+    answer = VoteResult(1, Status.OK, "", False, b"", 4, Census(2, 1, 2))
+    former = [_view(), FreezeEpoch(4), answer, HasStarted(4, OPERATION), Probe(7), ExpelledNotice("rank 1 was lost")]
+    assert [peer.received(it, 1) for it in former] == [[]] * len(former)
+    assert (peer.epoch, peer.halted) == (0, False)
+    assert peer.received(_welcome(), 2) == [OpenDataPlane(b"r" * 16)]
+    peer.opened("10.0.0.2", 2, 2, 4, 2)
+    peer.reconnected(3)
+    assert peer.received(ExpelledNotice("rank 1 was lost"), 3) == []
+    assert _told(peer.received(_welcome(), 4)) == [Register("10.0.0.2", 2, 2, 4)]
+    assert peer.received(_view(admitted=(1,)), 5)
+    assert peer.epoch == 4
+    fresh = _peer()
+    fresh.connect(0)
+    assert isinstance(fresh.received(Leave(""), 1)[-2], Halt)
+
+
 def test_a_second_welcome_opens_no_second_data_plane() -> None:
     peer = _peer()
     peer.connect(0)

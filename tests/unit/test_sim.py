@@ -59,11 +59,14 @@ def test_no_healthy_group_notices_newcomers_that_die() -> None:
 
 @pytest.mark.parametrize("how", [BEFORE, TORN, AFTER])
 def test_the_master_may_die_at_every_write_of_its_journal(how: str) -> None:
-    faults = ("crash", "join_storm", "data_break")
-    whole = World(3, faults=faults)
+    seed, faults, writes = 1, ("crash", "join_storm", "data_break"), 40
+    whole = World(seed, faults=faults)
+    seen: list[int] = []  # until the world is healed
+    whole.master.crash_at_write = seen.append
     assert whole.run() == []
-    for write in range(1, min(whole.master.writes, 40) + 1):
-        world = World(3, faults=faults, master_dies=(write, how))
+    assert seen[:writes] == list(range(1, writes + 1))
+    for write in range(1, writes + 1):
+        world = World(seed, faults=faults, master_dies=(write, how))
         assert world.run() == [], f"the master died {how} write {write}"
         assert world.master.lives == 2
 
