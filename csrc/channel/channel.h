@@ -153,7 +153,8 @@ struct pccl__channel {
     const struct pccl__channel_ops *ops;
     pccl_peer_id peer;
     bool broken;          /* set by the transport */
-    bool ended;           /* ... with it: the other side's process has ended, for certain */
+    bool ended;           /* set by the transport: the other side's process has ended, for certain. The link breaks when
+                             what had come is read */
     bool doubted;         /* set by the transport: dials fail, it goes on trying; perhaps the peer is gone */
     pccl_error error;     /* why broken or doubted */
     uint64_t deadline_ns; /* when progress wants to run even without news; NEVER_NS */

@@ -14,8 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+enum { LOOKS = 4 }; /* at the threads of a process that seems to have ended */
 
 static _Atomic uint64_t *mark_of(struct shm_pull_shared *shared, uint64_t number) {
     return &shared->taken_back[number % SHM_PULL_SHOWN_MOST];
@@ -86,19 +89,47 @@ int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, 
     return atomic_load(&pull->theirs->closed) ? ECONNRESET : error;
 }
 
-/* The number is that of the first thread, which may end before the others do: a process lives as long as one of its
- * threads has memory. Where threads are not listed, only a number that nobody has any more is proof enough. */
-bool pccl__shm_pull_ended(const struct shm_pull *pull) {
-    if (pull->process == 0 || prove(pull, pull->process) != ESRCH) return false;
+/* What a pass over a process' threads found. */
+struct threads {
+    bool listed, ended; /* all of them have ended; else one lives, or the list may lack one */
+    uint64_t count, sum;
+};
+
+static struct threads look_through(const struct shm_pull *pull) {
+    struct threads found = {.ended = true};
+    struct stat status;
     char path[32];
     snprintf(path, sizeof path, "/proc/%u/task", (unsigned)pull->process);
-    DIR *threads = opendir(path);
-    if (!threads) return kill((pid_t)pull->process, 0) < 0 && errno == ESRCH;
-    bool ended = true;
-    for (const struct dirent *entry; ended && (entry = readdir(threads));) {
-        unsigned long thread = strtoul(entry->d_name, NULL, 10); /* 0: "." and ".." */
-        ended = thread == 0 || prove(pull, (uint32_t)thread) == ESRCH;
+    DIR *directory = opendir(path);
+    if (!directory) return found;
+    found.listed = true;
+    errno = 0;
+    for (const struct dirent *entry; found.ended && (entry = readdir(directory)); errno = 0) {
+        unsigned long thread = strtoul(entry->d_name, NULL, 10);
+        if (thread == 0) continue; /* "." and ".." */
+        found.ended = prove(pull, (uint32_t)thread) == ESRCH;
+        found.count++;
+        found.sum += thread;
     }
-    closedir(threads);
-    return ended;
+    bool whole = errno == 0 && fstat(dirfd(directory), &status) == 0 && status.st_nlink == found.count + 2;
+    found.ended = found.ended && whole;
+    closedir(directory);
+    return found;
+}
+
+/* The number is that of the first thread, which may end before the others do: a process lives as long as one of its
+ * threads has memory. A list of threads is no picture of one moment: one may be born and its parent end meanwhile. So
+ * two in a row must be the same. Where threads are not listed, only a number that nobody has any more is proof enough.
+ */
+bool pccl__shm_pull_ended(const struct shm_pull *pull) {
+    if (pull->process == 0 || prove(pull, pull->process) != ESRCH) return false;
+    struct threads before = {0};
+    for (int pass = 0; pass < LOOKS; pass++) {
+        struct threads now = look_through(pull);
+        if (!now.listed) return kill((pid_t)pull->process, 0) < 0 && errno == ESRCH;
+        if (!now.ended && pass > 0) return false;
+        if (now.ended && before.ended && now.count == before.count && now.sum == before.sum) return true;
+        before = now;
+    }
+    return false;
 }

@@ -166,9 +166,9 @@ void pccl__tcp_silence_tell(struct tcp_stripe *stripe, uint64_t now_ns);
 bool pccl__tcp_silence_look(struct tcp_channel *channel);
 
 /* ---- tcp_death.c */
-/* Has the process at the other end of this connection ended? Then the channel is broken. */
+/* Has the process at the other end of this connection ended? Then base.ended is set, and what has come is the last. */
 bool pccl__tcp_death_found(struct tcp_stripe *stripe);
-/* At the end of each progress: looks for a death where bytes are awaited, sets death.look_ns. May break the channel. */
+/* At the end of each progress: looks for a death where bytes are awaited, sets death.look_ns. */
 void pccl__tcp_death_look(struct tcp_channel *channel);
 
 /* ---- tcp_medium.c */

@@ -17,10 +17,19 @@
 #define FIRST_NS (2 * NS_PER_MS)
 #define LAST_NS  (1000 * NS_PER_MS)
 
+/* As if the sockets had said so: what is still in the rings is read, and then each connection is lost. */
+static void hang_up(struct tcp_channel *channel) {
+    for (uint32_t i = 0; i < channel->stripes_count; i++) {
+        struct tcp_stripe *stripe = channel->stripes[i];
+        if (stripe && stripe->state == TCP_STRIPE_UP && stripe->medium.rings)
+            stripe->medium.hung_up = stripe->readable = channel->base.ready = true;
+    }
+}
+
 bool pccl__tcp_death_found(struct tcp_stripe *stripe) {
     if (!stripe->medium.rings || !pccl__shm_pull_ended(&stripe->medium.pull)) return false;
     stripe->channel->base.ended = true;
-    pccl__tcp_break(stripe->channel, 0, "its process has ended");
+    hang_up(stripe->channel);
     return true;
 }
 
@@ -28,23 +37,25 @@ static bool waits(const struct tcp_channel *channel) {
     return channel->inbox.posted_count > 0 || !list_empty(&channel->offered) || !list_empty(&channel->unacknowledged);
 }
 
-static void look_at(struct tcp_channel *channel) {
+/* A connection whose other end's memory can be read; they all lead to one process. */
+static struct tcp_stripe *readable_end(const struct tcp_channel *channel) {
     for (uint32_t i = 0; i < channel->stripes_count; i++) {
         struct tcp_stripe *stripe = channel->stripes[i];
-        if (stripe && stripe->state == TCP_STRIPE_UP && pccl__tcp_death_found(stripe)) return;
+        if (stripe && stripe->state == TCP_STRIPE_UP && stripe->medium.rings && stripe->medium.pull.process != 0)
+            return stripe;
     }
+    return NULL;
 }
 
 void pccl__tcp_death_look(struct tcp_channel *channel) {
     struct tcp_watch *watch = &channel->death;
-    if (channel->transport->base.looks == 0 || !waits(channel)) {
+    struct tcp_stripe *stripe = waits(channel) && !channel->base.ended ? readable_end(channel) : NULL;
+    if (!stripe) {
         watch->look_ns = NEVER_NS;
-        return;
-    }
-    if (watch->look_ns == NEVER_NS || watch->heard_ns != channel->base.heard_ns) {
+    } else if (watch->look_ns == NEVER_NS || watch->heard_ns != channel->base.heard_ns) {
         *watch = (struct tcp_watch){channel->base.heard_ns, FIRST_NS, channel->now_ns + FIRST_NS};
     } else if (channel->now_ns >= watch->look_ns) {
-        look_at(channel);
+        (void)pccl__tcp_death_found(stripe);
         watch->pause_ns = min_u64(watch->pause_ns + watch->pause_ns / 2, LAST_NS);
         watch->look_ns = channel->now_ns + watch->pause_ns;
     }

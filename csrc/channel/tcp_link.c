@@ -368,7 +368,10 @@ void pccl__tcp_stripe_lost(struct tcp_stripe *stripe, int system_errno, const ch
         return;
     }
     if (channel->up_count == 0) {
-        pccl__tcp_break(channel, system_errno, "%s", why);
+        if (channel->base.ended)
+            pccl__tcp_break(channel, 0, "its process has ended");
+        else
+            pccl__tcp_break(channel, system_errno, "%s", why);
         return;
     }
     if (channel->control_stripe == (int)stripe->index)

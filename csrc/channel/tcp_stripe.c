@@ -150,7 +150,7 @@ static bool pull_payload(struct tcp_stripe *stripe) {
     if (error == ECANCELED) {
         pccl__landing_void(&stripe->landing);
     } else if (error) {
-        if (error == ESRCH && pccl__tcp_death_found(stripe)) return false;
+        if (error == ESRCH) (void)pccl__tcp_death_found(stripe);
         pccl__tcp_stripe_lost(stripe, error, "cannot read the other side's memory");
         return false;
     } else {

@@ -190,7 +190,9 @@ static void read_links(const struct pccl__core *core, struct reader *reader, pcc
         if (channel->ops->measure) channel->ops->measure(channel);
         pccl_record *record = place(reader, beyond);
         record->kind = PCCL_RECORD_LINK;
-        record->status = channel->broken ? PCCL_PEER_LOST : channel->doubted ? PCCL_TIMEOUT : PCCL_OK;
+        record->status = channel->broken    ? (channel->ended ? PCCL_PEER_DIED : PCCL_PEER_LOST)
+                         : channel->doubted ? PCCL_TIMEOUT
+                                            : PCCL_OK;
         record->epoch = core->group.epoch;
         record->peer = channel->peer;
         record->world_size = core->group.size;

@@ -430,7 +430,7 @@ class MasterProtocol:
         if entry is None or entry.group != accuser.group or entry.phase is not Phase.ACCEPTED or entry is accuser:
             return
         text = f"rank {group.rank(accuser.id)} reports: {message.text}"
-        if message.reason == Status.PEER_DIED:
+        if message.reason == Status.PEER_DIED and message.epoch == group.epoch:
             self._lose(entry, Event.LOST, f"was lost: {text}", now)
             return
         doubt = isinstance(message, Suspect) and message.reason == Status.TIMEOUT

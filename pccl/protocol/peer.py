@@ -328,7 +328,7 @@ class PeerProtocol:
         return self._handlers[type(message)](message, now)
 
     def _is_for_a_former_life(self, message: Message) -> bool:
-        unheard = self._phase is Phase.JOINING and not self._welcomed
+        unheard = self._phase is Phase.JOINING and not self._run_secret  # no Welcome yet, on any connection
         return unheard and isinstance(message, LEGAL[Phase.MEMBER]) and not isinstance(message, _ANSWERS_TO_HELLO)
 
     def malformed(self, text: str, now: int) -> list[PeerOutput]:

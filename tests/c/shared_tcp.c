@@ -140,6 +140,7 @@ struct pair_driver tcp_driver(struct tcp_setup *setup) {
 }
 
 static const struct pccl__key first_key = {.epoch = 1, .tag = 77};
+const struct pccl__key tcp_last_key = {.epoch = 1, .tag = 78}, tcp_word_key = {.epoch = 1, .tag = 79};
 
 static void open_and_expect(struct pair *pair, int end) {
     pair->driver->open(pair, end);
@@ -161,7 +162,10 @@ static void run_peer(struct pair_driver *driver, const pccl_member *parent, int 
     open_and_expect(&pair, 1);
     EXPECT(write(port_fd, &world->members[1].port, sizeof world->members[1].port) == sizeof world->members[1].port);
     pair_send(&pair, 1, first_key, 100);
-    while (pair_step(&pair)) continue;
+    struct parcel *asked = pair_recv(&pair, 1, tcp_last_key, 100);
+    while (asked->completions == 0 && pair_step(&pair)) continue;
+    pair_send(&pair, 1, tcp_word_key, 100);
+    pair_nudge(&pair, 10);
 }
 
 pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver, bool together) {

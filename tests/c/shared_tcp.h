@@ -30,7 +30,9 @@ struct tcp_world {
 
 struct pair_driver tcp_driver(struct tcp_setup *setup);
 /* Begins a pair whose end 1 is another process, which runs until it is killed: its id. The first transfer has come from
- * there. `together`: both processes have one table of descriptors, so that none is closed when the other one ends. */
+ * there. When it receives tcp_last_key (100 bytes), it sends tcp_word_key and ends. `together`: both processes have one
+ * table of descriptors, so that none is closed when the other one ends. */
+extern const struct pccl__key tcp_last_key, tcp_word_key;
 pid_t tcp_fork_peer(struct pair *pair, struct pair_driver *driver, bool together);
 struct tcp_channel *tcp_end(struct pair *pair, int end);
 bool tcp_has_ipv6(void);

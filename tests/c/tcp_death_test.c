@@ -61,9 +61,30 @@ static void test_pulling(void) {
     struct pair pair;
     pid_t child = tcp_fork_peer(&pair, &driver, true);
     struct tcp_stripe *stripe = tcp_end(&pair, 0)->stripes[0];
-    EXPECT(!pccl__tcp_death_found(stripe) && !channel_of(&pair)->broken);
+    EXPECT(!pccl__tcp_death_found(stripe) && !channel_of(&pair)->ended);
     end_it(child);
-    EXPECT(pccl__tcp_death_found(stripe));
+    EXPECT(pccl__tcp_death_found(stripe) && channel_of(&pair)->ended);
+    pair_await(&pair, pair_recv(&pair, 0, pair_key(&pair, 1), 100), PCCL_PEER_LOST);
+    expect_death(&pair);
+    pair_free(&pair);
+}
+
+/* What it had written before it ended is still read. */
+static void test_last_words(void) {
+    struct pair_driver driver = tcp_driver(&setup);
+    struct pair pair;
+    pid_t child = tcp_fork_peer(&pair, &driver, true);
+    struct tcp_channel *channel = tcp_end(&pair, 0);
+    struct parcel *waiting = pair_recv(&pair, 0, pair_key(&pair, 1), 100);
+    pair_send(&pair, 0, tcp_last_key, 100);
+    pair_nudge(&pair, 1);
+    EXPECT(waitpid(child, NULL, 0) == child && pccl__shm_ring_filled(&channel->stripes[0]->medium.in) > 0);
+    channel->death = (struct tcp_watch){channel->base.heard_ns, NS_PER_MS, 1};
+    channel->now_ns = clock_now_ns();
+    pccl__tcp_death_look(channel);
+    EXPECT(channel->base.ended && !channel->base.broken);
+    pair_await(&pair, pair_recv(&pair, 0, tcp_word_key, 100), PCCL_OK);
+    pair_await(&pair, waiting, PCCL_PEER_LOST);
     expect_death(&pair);
     pair_free(&pair);
 }
@@ -123,6 +144,7 @@ int main(void) {
     test_receiving();
     test_sending();
     test_pulling();
+    test_last_words();
     test_pauses();
     test_sockets();
     FINISH();
