@@ -79,6 +79,7 @@ static void test_input_comes_back_little_by_little(void) {
     }
     while (overwritten(large[1], 2) < LARGE / 2) cores_run(&c, 1);
     EXPECT(op[1]->state == PCCL__DATA, "it is under way");
+    pccl__core_handle_free(op[0]);
     cores_kill(&c, 0);
     uint32_t left = overwritten(large[1], 2), steps = 0;
     pccl__core_freeze(c.core[1], PCCL_PEER_LOST, NULL, "a test");
