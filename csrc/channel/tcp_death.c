@@ -34,7 +34,8 @@ bool pccl__tcp_death_found(struct tcp_stripe *stripe) {
 }
 
 static bool waits(const struct tcp_channel *channel) {
-    return channel->inbox.posted_count > 0 || !list_empty(&channel->offered) || !list_empty(&channel->unacknowledged);
+    return channel->inbox.posted_count > 0 || channel->line.waiting || !list_empty(&channel->offered) ||
+           !list_empty(&channel->unacknowledged);
 }
 
 /* A connection whose other end's memory can be read; they all lead to one process. */

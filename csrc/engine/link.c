@@ -15,22 +15,25 @@ static bool has_open_operation(const struct pccl__core *core) {
     return false;
 }
 
+static const char broke[] = "the link to rank %u broke: %.400s";
+
 static pccl_status loss_of(const struct pccl__channel *channel) {
     return channel->ended ? PCCL_PEER_DIED : PCCL_PEER_LOST;
 }
 
-static pccl_event suspicion(const struct pccl__core *core, uint32_t rank, pccl_status reason) {
+/* `what`: a format of the rank, and of what is wrong with the link. */
+static pccl_event suspicion(const struct pccl__core *core, uint32_t rank, pccl_status reason, const char *what) {
     const struct pccl__channel *channel = core->group.channels[rank];
     pccl_event event = {
         .kind = PCCL_EVENT_SUSPECT, .reason = reason, .epoch = core->group.epoch, .peer = channel->peer};
-    snprintf(event.text, sizeof event.text, "the link to rank %u broke: %.400s", rank, channel->error.message);
+    snprintf(event.text, sizeof event.text, what, rank, channel->error.message);
     return event;
 }
 
 /* While no operation can need the link its loss is only a suspicion; a fresh channel takes its place. Without one, or
  * if nobody can be told, nothing can go on in this epoch. */
 static void replace_channel(struct pccl__core *core, uint32_t rank) {
-    pccl_event event = suspicion(core, rank, loss_of(core->group.channels[rank]));
+    pccl_event event = suspicion(core, rank, loss_of(core->group.channels[rank]), broke);
     pccl__core_retire(core, &core->group.channels[rank]);
     pccl_status status =
         core->transport->ops->open(core->transport, &core->group.members[rank], &core->group.channels[rank]);
@@ -46,9 +49,7 @@ static void replace_channel(struct pccl__core *core, uint32_t rank) {
  * epoch; TIMEOUT, since a link that never was has not broken. */
 static void tell_doubt(struct pccl__core *core, uint32_t rank) {
     if (core->group.doubts_told[rank]) return;
-    pccl_event event = suspicion(core, rank, PCCL_TIMEOUT);
-    snprintf(event.text, sizeof event.text, "no link to rank %u yet: %.400s", rank,
-             core->group.channels[rank]->error.message);
+    pccl_event event = suspicion(core, rank, PCCL_TIMEOUT, "no link to rank %u yet: %.400s");
     core->group.doubts_told[rank] = core->group.awaited[rank] = pccl__events_add(&core->events, &event);
 }
 
@@ -57,7 +58,7 @@ static void tell_doubt(struct pccl__core *core, uint32_t rank) {
  * death is certain, it need not even ask. */
 static void tell_also(struct pccl__core *core, uint32_t rank) {
     if (core->group.doubts_told[rank]) return;
-    pccl_event event = suspicion(core, rank, core->group.channels[rank]->ended ? PCCL_PEER_DIED : PCCL_ABORTED);
+    pccl_event event = suspicion(core, rank, core->group.channels[rank]->ended ? PCCL_PEER_DIED : PCCL_ABORTED, broke);
     core->group.doubts_told[rank] = pccl__events_add(&core->events, &event);
 }
 
@@ -106,7 +107,7 @@ static void check_link(struct pccl__core *core, uint32_t rank) {
     } else if (!core->group.used[rank] || !has_open_operation(core)) {
         replace_channel(core, rank);
     } else {
-        pccl_event told = suspicion(core, rank, loss_of(channel)); /* with the report */
+        pccl_event told = suspicion(core, rank, loss_of(channel), broke); /* with the report */
         core->group.doubts_told[rank] = 1;
         pccl__core_freeze(core, told.reason, &told.peer, told.text);
     }

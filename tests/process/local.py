@@ -62,10 +62,10 @@ class Local:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(LIMIT_S)
+            thread.join(0 if failures else LIMIT_S)  # perhaps it waits for the one that failed
             if thread.is_alive() and not failures:
                 raise AssertionError("a member has not come back")
-        if failures:  # perhaps others wait for the one that failed
+        if failures:
             raise failures[0]
         return [results[rank] for rank in range(len(calls))]
 
