@@ -301,8 +301,9 @@ class Checkers:
         """Prices stay but for a vote that ends well; then they are what comes of the figures of all its voters, and
         where that is something new there is a new view."""
         figures = {it.peer: self._figures(it) for it in record.answers if it.status == Status.OK}
-        views = {view.group: view for view in record.views}
-        for number, view in (views or (self._past.views if any(figures.values()) else {})).items():
+        views = {**self._past.views} if any(figures.values()) else {}
+        views.update({view.group: view for view in record.views})
+        for number, view in views.items():
             before = self._past.views.get(number)
             old = before.prices if before else NO_PRICES
             hosts = {it: self._past.admissions[it].member.host_id for it in view.members if it in figures}
