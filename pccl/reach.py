@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import socket
 import time
 
 from pccl import addresses, system
@@ -55,18 +56,18 @@ def _reason(failure: Exception) -> str:
 
 async def _attempt(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
     loop = asyncio.get_running_loop()
-    found = await asyncio.wait_for(loop.getaddrinfo(address.host, address.port, type=1), timeout_s)
+    found = await asyncio.wait_for(loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM), timeout_s)
     failure: Exception = OSError(f"{address.host} has no address")
-    for host in dict.fromkeys(str(entry[4][0]) for entry in found):
-        try:
-            connecting = loop.create_connection(asyncio.Protocol, host, address.port)
-            transport, _ = await asyncio.wait_for(connecting, timeout_s)
-        except (OSError, asyncio.TimeoutError) as reason:
-            failure = reason
-            continue
-        local = str(transport.get_extra_info("sockname")[0])
-        transport.close()
-        return HostPort(host, address.port), local
+    for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
+        # A socket and no transport: a transport ends only in a later turn of the loop, which may have no later turn.
+        with socket.socket(family, socket.SOCK_STREAM) as dialled:
+            dialled.setblocking(False)
+            try:
+                await asyncio.wait_for(loop.sock_connect(dialled, (host, address.port)), timeout_s)
+            except (OSError, asyncio.TimeoutError) as reason:
+                failure = reason
+                continue
+            return HostPort(host, address.port), str(dialled.getsockname()[0])
     raise failure
 
 

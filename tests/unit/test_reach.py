@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import warnings
 from typing import Any
 
 import pytest
+import uvloop
 
 from pccl import InvalidArgument, MasterLost, reach, system
 from pccl.addresses import HostPort
@@ -27,6 +29,19 @@ def test_a_name_with_several_addresses_leads_to_the_one_that_answers() -> None:
         address = HostPort("localhost", server.getsockname()[1])
         found, local = asyncio.run(reach.master(address, 5))
     assert (found.host, local) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_nothing_is_left_open_by_a_loop_that_ends_with_the_answer() -> None:
+    loop = uvloop.new_event_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server, warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always")
+        finding = loop.create_task(reach.master(HostPort(*server.getsockname()), 5))
+        while not finding.done():
+            loop.stop()
+            loop.run_forever()
+        loop.close()
+    assert finding.result()[0].host == "127.0.0.1"
+    assert [str(it.message) for it in unclosed] == []
 
 
 def test_nobody_there_is_master_lost_with_the_reason() -> None:
