@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 
 from pccl import addresses, system
 from pccl.addresses import HostPort, Selection
@@ -55,20 +56,44 @@ def _reason(failure: Exception) -> str:
 
 
 async def _attempt(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
-    loop = asyncio.get_running_loop()
-    found = await asyncio.wait_for(loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM), timeout_s)
     failure: Exception = OSError(f"{address.host} has no address")
-    for family, host in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
+    for family, host in await asyncio.wait_for(_resolve(address), timeout_s):
         # A socket and no transport: a transport ends only in a later turn of the loop, which may have no later turn.
         with socket.socket(family, socket.SOCK_STREAM) as dialled:
-            dialled.setblocking(False)
             try:
-                await asyncio.wait_for(loop.sock_connect(dialled, (host, address.port)), timeout_s)
+                await asyncio.wait_for(_dial(dialled, (host, address.port)), timeout_s)
             except (OSError, asyncio.TimeoutError) as reason:
                 failure = reason
                 continue
             return HostPort(host, address.port), str(dialled.getsockname()[0])
     raise failure
+
+
+async def _resolve(address: HostPort) -> list[tuple[int, str]]:
+    """In a thread of Python's, not of libuv's: those would end a forked child with a crash."""
+    look_up = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+    try:
+        found = look_up(flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().run_in_executor(None, look_up)
+    return list(dict.fromkeys((int(entry[0]), str(entry[4][0])) for entry in found))
+
+
+async def _dial(dialled: socket.socket, address: tuple[str, int]) -> None:
+    """As the loop's sock_connect, which would resolve the address in a thread of libuv's."""
+    loop = asyncio.get_running_loop()
+    dialled.setblocking(False)
+    error = dialled.connect_ex(address)
+    if error == errno.EINPROGRESS:
+        writable = asyncio.Event()
+        loop.add_writer(dialled, writable.set)
+        try:
+            await writable.wait()
+        finally:
+            loop.remove_writer(dialled)
+        error = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 def listen_address(local: str, advertise: HostPort | None, interface: str | None) -> str:
