@@ -164,6 +164,7 @@ struct pccl__channel {
     uint64_t bytes_per_s; /* as quick as it was when it last had much to send */
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
+    bool maps; /* set by the transport: the other side has mapped this side's arena, where large sends are best */
     const char *medium;        /* what its bytes go through: "tcp", "shm"; NULL before the first connection */
     struct list ready_link;    /* the owner's list of channels to run */
     bool noted_up, noted_down; /* the owner's: what it has noted of this link */

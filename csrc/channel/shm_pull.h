@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
+
 enum { SHM_PULL_LINE = 64, SHM_PROOF_BYTES = 16, SHM_PULL_SHOWN_MOST = 128 };
 
 /* What a process shows for a proof; it has to stay where it is as long as anything can be pulled. */
@@ -33,7 +35,10 @@ struct shm_pull_shared {
     _Alignas(SHM_PULL_LINE) uint32_t process; /* before the other side attaches or is told; 0: it shows nothing */
     struct shm_proof proof;
     uint64_t proof_at;
+    uint32_t arena_fd;                                /* where others find this side's arena, ... */
+    uint64_t arena_at;                                /* ... and it itself; 0: there is none */
     _Atomic uint32_t able;                            /* this side can read the other's memory */
+    _Atomic uint32_t maps;                            /* ... and has mapped its arena */
     _Atomic uint32_t closed;                          /* nothing that this side has shown may be believed any more */
     _Atomic uint64_t taken_back[SHM_PULL_SHOWN_MOST]; /* by number modulo that; 0: never */
 };
@@ -45,18 +50,25 @@ struct shm_pull {
     uint32_t process;
     struct shm_proof proof;
     uint64_t proof_at;
+    const struct pccl__arena *arena; /* ours, that the other side may read; NULL: none */
+    struct pccl__arena_view view;    /* of the other side's */
 };
 
 /* Says where others find this side's memory. `proof` is borrowed until the process ends or closes. */
-void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof);
+void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof, const struct pccl__arena *arena);
 /* The other side has shown: tries whether its memory can be read, and tells it. */
-void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs);
+void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs,
+                         const struct pccl__arena *arena);
 /* Nothing that was shown may be believed any more. Before the memory that both share is unmapped; harmless when not
  * open. */
 void pccl__shm_pull_close(struct shm_pull *pull);
 /* May pieces be shown? Those not pulled yet must have numbers within SHM_PULL_SHOWN_MOST of each other; a number is
  * used once, and never 0. */
 bool pccl__shm_pull_possible(const struct shm_pull *pull);
+/* Has the other side mapped this side's arena, so that it need not ask the system for what lies there? And: does
+ * `memory` lie there? */
+bool pccl__shm_pull_maps(const struct shm_pull *pull);
+bool pccl__shm_pull_mapped(const struct shm_pull *pull, const void *memory);
 /* The memory of piece `number` is about to change. */
 void pccl__shm_pull_take_back(struct shm_pull *pull, uint64_t number);
 /* Copies a piece of the other side. 0: the bytes are there and right. ECANCELED: it was taken back, for good. Else an

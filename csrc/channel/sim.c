@@ -59,6 +59,7 @@ static pccl_status sim_open(struct pccl__transport *transport, const pccl_member
     channel->base.ops = &pccl__sim_channel_ops;
     channel->base.peer = member->id;
     channel->base.deadline_ns = NEVER_NS;
+    channel->base.maps = true; /* all peers are in one process */
     list_init(&channel->base.ready_link);
     channel->peer = peer;
     struct list *lists[] = {&channel->network_link, &channel->unlinked, &channel->in_flight, &channel->arrived_control,

@@ -86,6 +86,8 @@ pccl_status pccl__tcp_transport_new(const struct pccl__tcp_options *options, str
     transport->instances = random_seed(transport);
     for (int at = 0; at < SHM_PROOF_BYTES; at += 8)
         put_u64(transport->proof.bytes + at, prng_next(&transport->instances));
+    transport->arena = options->arena;
+    if (transport->arena) pccl__arena_prove(transport->arena, transport->proof.bytes);
     list_init(&transport->channels);
     list_init(&transport->rings);
     list_init(&transport->sockets);

@@ -5,6 +5,7 @@
 #ifndef PCCL_CHANNEL_TCP_H
 #define PCCL_CHANNEL_TCP_H
 
+#include "base/arena.h"
 #include "channel/channel.h"
 #include "channel/poll.h"
 
@@ -15,10 +16,11 @@ struct pccl__tcp_options {
     uint16_t listen_port;       /* 0: any */
     uint32_t stripes;           /* 0: by round trip */
     uint32_t connect_timeout_ms;
-    uint8_t checksum;    /* as in pccl_options */
-    uint64_t host_id;    /* frames to a peer with the same one do not leave the host */
-    bool no_sharing;     /* go through the kernel within a host, too */
-    uint32_t ring_bytes; /* of shared memory per link and direction, a power of two; 0 chooses */
+    uint8_t checksum;          /* as in pccl_options */
+    uint64_t host_id;          /* frames to a peer with the same one do not leave the host */
+    bool no_sharing;           /* go through the kernel within a host, too */
+    struct pccl__arena *arena; /* what others of the host may map; outlives the transport; NULL: nothing */
+    uint32_t ring_bytes;       /* of shared memory per link and direction, a power of two; 0 chooses */
 };
 
 /* Errors: INVALID (address), SYSTEM (bind), NO_MEMORY. Registers its descriptors with `poll`, which must outlive it. */

@@ -35,9 +35,10 @@ struct tcp_transport {
     uint32_t stripes;
     uint64_t connect_timeout_ns;
     uint8_t checksum;
-    bool sharing, pulling;  /* memory: with rings; of transfers, where they lie */
-    struct shm_proof proof; /* that this is the process whose memory is pulled */
-    uint32_t process;       /* where others find this one's segments */
+    bool sharing, pulling;     /* memory: with rings; of transfers, where they lie */
+    struct shm_proof proof;    /* that this is the process whose memory is pulled */
+    struct pccl__arena *arena; /* or NULL */
+    uint32_t process;          /* where others find this one's segments */
     uint32_t ring_bytes;
     struct list rings;    /* tcp_medium.link: those in shared memory */
     struct list sockets;  /* tcp_medium.link: those that are up and are not */

@@ -28,6 +28,7 @@ void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
         transport->base.sockets--;
     list_remove(&medium->link);
     pccl__shm_pull_close(&medium->pull);
+    stripe->channel->base.maps = false;
     pccl__shm_segment_close(&medium->segment);
     pccl__tcp_medium_init(medium);
 }
@@ -59,7 +60,8 @@ static struct shm_token token_of(const struct tcp_stripe *stripe, uint64_t answe
 static void show_memory(struct tcp_stripe *stripe, int end) {
     struct shm_pull_shared *mine, *theirs;
     pccl__shm_segment_pulls(&stripe->medium.segment, end, &mine, &theirs);
-    if (stripe->channel->transport->pulling) pccl__shm_pull_show(mine, &stripe->channel->transport->proof);
+    if (stripe->channel->transport->pulling)
+        pccl__shm_pull_show(mine, &stripe->channel->transport->proof, stripe->channel->transport->arena);
 }
 
 static void use_rings(struct tcp_stripe *stripe, int end) {
@@ -67,7 +69,8 @@ static void use_rings(struct tcp_stripe *stripe, int end) {
     struct shm_pull_shared *mine, *theirs;
     pccl__shm_segment_rings(&medium->segment, end, &medium->out, &medium->in);
     pccl__shm_segment_pulls(&medium->segment, end, &mine, &theirs);
-    if (stripe->channel->transport->pulling) pccl__shm_pull_open(&medium->pull, mine, theirs);
+    if (stripe->channel->transport->pulling)
+        pccl__shm_pull_open(&medium->pull, mine, theirs, stripe->channel->transport->arena);
     pccl__shm_segment_forget(&medium->segment);
     medium->rings = true;
     list_push_back(&stripe->channel->transport->rings, &medium->link);

@@ -93,9 +93,11 @@ static struct tcp_frame *choose_frame(struct tcp_channel *channel, struct tcp_st
 static void show_payload(struct tcp_channel *channel, struct tcp_stripe *stripe, struct tcp_frame *frame) {
     struct tcp_header *header = &frame->header;
     header->flags &= (uint8_t)~TCP_FLAG_SHOWN; /* it may be sent again */
-    if (!frame->transfer || header->payload_bytes < SHOWN_LEAST || channel->checked) return;
+    if (!frame->transfer || channel->checked) return;
     if (header->number - stripe->acknowledged > SHM_PULL_SHOWN_MOST) return;
-    if (!pccl__shm_pull_possible(&stripe->medium.pull)) return;
+    if (!pccl__shm_pull_mapped(&stripe->medium.pull, frame->payload) &&
+        (header->payload_bytes < SHOWN_LEAST || !pccl__shm_pull_possible(&stripe->medium.pull)))
+        return;
     header->flags |= TCP_FLAG_SHOWN;
     header->address = (uintptr_t)frame->payload;
     stripe->shown++;

@@ -20,6 +20,8 @@ enum {
 
 /* ---------------------------------------------------------------- operations */
 
+_Static_assert(sizeof(struct pccl_operation) < PCCL__POOL_SHARED_LEAST, "a forked child has its handles");
+
 struct pccl_operation *pccl__operation_new(struct pccl__core *core, const pccl_call *call) {
     if (!pccl__unseen_reserve(&core->unseen, core->open_calls + 1)) return NULL;
     struct pccl_operation *op = pccl__pool_take(&core->pool, sizeof *op);
@@ -418,7 +420,7 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     }
     core->options = *options;
     core->transport = transport;
-    pccl__pool_init(&core->pool);
+    pccl__pool_init(&core->pool, options->arena);
     pccl__tags_init(&core->tags);
     pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
@@ -428,7 +430,8 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     core->exec = (struct pccl__exec){.group = &core->group,
                                      .pool = &core->pool,
                                      .kernels = pccl__kernels(),
-                                     .segment_bytes = options->segment_bytes};
+                                     .segment_bytes = options->segment_bytes,
+                                     .lend_least = options->lend_least ? options->lend_least : PCCL__EAGER_BYTES + 1};
     *out = core;
     return PCCL_OK;
 }

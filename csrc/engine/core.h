@@ -35,6 +35,8 @@ enum {
 struct pccl__core_options {
     pccl_peer_id id;
     uint32_t min_world_size, segment_bytes, operation_timeout_ms, stall_ms;
+    struct pccl__arena *arena; /* outlives the core; NULL: none */
+    uint32_t lend_least;       /* bytes of a piece that is sent from there; 0: more than channels copy anyhow */
 };
 
 enum { PCCL__STOPPED_MAX = 16 };

@@ -36,6 +36,7 @@ struct pccl_engine {
     pthread_t thread;
     struct pccl__core *core; /* NULL once it was freed: what is left waits for callers to give their operations back */
     struct pccl__poll *poll;
+    struct pccl__arena arena;
     struct pccl__transport *transport;
     pccl_peer_id id;
     uint16_t port;

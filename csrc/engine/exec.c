@@ -88,31 +88,73 @@ static struct pccl__piece piece_for(const struct pccl_operation *op, const struc
     return pccl__piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
 }
 
-static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    uint32_t previous = op->schedule->previous[task->step];
-    struct pccl__piece piece = piece_for(op, task);
-    fill(op, task, previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value,
-         piece);
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
-    if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
-    return status;
+static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    if (task->scratch && pccl__step_is_send(step_of(op, task))) exec->lent_bytes -= scratch_bytes(op);
+    pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
+    task->scratch = NULL;
+}
+
+/* Where an input that is overwritten is kept, and whether it is by now. */
+static uint8_t *backup_of(const struct pccl_operation *op, struct pccl__piece piece) {
+    return op->shadow + piece.place.result * op->element_bytes;
+}
+
+static uint8_t *is_saved(const struct pccl_operation *op, const struct pccl__task *task) {
+    return &op->saved[step_of(op, task)->chunk * op->segments + op->slot[task->slot].segment];
 }
 
 /* Before the result's piece that this receive writes is overwritten for the first and only time. */
 static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
-    uint8_t *at = pccl__piece_result(op, piece);
-    size_t bytes = piece.place.elements * op->element_bytes;
+    if (op->shadow_use != PCCL__SHADOW_BACKUP || *is_saved(op, task)) return;
     if (op->shadow_streams)
-        pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
+        pccl__copy_stream(backup_of(op, piece), pccl__piece_result(op, piece), piece.bytes);
     else
-        memcpy(op->shadow + (at - op->result), at, bytes);
-    op->saved[step_of(op, task)->chunk * op->segments + op->slot[task->slot].segment] = 1;
+        memcpy(backup_of(op, piece), pccl__piece_result(op, piece), piece.bytes);
+    *is_saved(op, task) = 1;
 }
 
-static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
-    task->scratch = NULL;
+/* ---------------------------------------------------------------- lending */
+
+/* Would the receiver of `send` rather have the value somewhere else? What it has mapped it reads several times as fast
+ * as what the system must fetch for it, which is more than a copy costs. */
+static bool should_lend(const struct pccl__exec *exec, const struct pccl_operation *op, uint32_t send,
+                        struct pccl__piece piece, const void *value) {
+    return piece.bytes >= exec->lend_least && !piece.is_length && !pccl__pool_shares(exec->pool, value) &&
+           channel_to(exec, op, op->schedule->plan.steps[send].peer)->maps;
+}
+
+/* The value of a send where its receiver has mapped it: an input that is going to be overwritten, at its backup. NULL:
+ * enough is lent, or there is no memory. */
+static const void *lend(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
+                        struct pccl__piece piece, const void *value) {
+    bool backed = op->shadow_use == PCCL__SHADOW_BACKUP && pccl__pool_shares(exec->pool, op->shadow);
+    bool is_input = op->schedule->previous[task->step] == PCCL__NO_STEP;
+    if (backed && is_input && piece.place.result != PCCL__NOWHERE && value == pccl__piece_result(op, piece)) {
+        if (!*is_saved(op, task))
+            memcpy(backup_of(op, piece), value, piece.bytes); /* to be read: not past the caches */
+        *is_saved(op, task) = 1;
+        return backup_of(op, piece);
+    }
+    if (exec->lent_bytes >= PCCL__LENT_BYTES) return NULL;
+    task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
+    if (!task->scratch) return NULL;
+    exec->lent_bytes += scratch_bytes(op);
+    return memcpy(task->scratch, value, piece.bytes);
+}
+
+static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    uint32_t previous = op->schedule->previous[task->step];
+    struct pccl__piece piece = piece_for(op, task);
+    const void *value =
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+    const void *lent = should_lend(exec, op, task->step, piece, value) ? lend(exec, op, task, piece, value) : NULL;
+    fill(op, task, lent ? lent : value, piece);
+    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
+    if (status == PCCL_OK)
+        task->state = PCCL__TASK_POSTED;
+    else
+        drop_scratch(exec, op, task);
+    return status;
 }
 
 /* Copies land in the result when they are the last write, lengths where they are kept; all else lands in scratch. */
@@ -213,16 +255,19 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     const void *ours =
         previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
     const void *theirs = task->transfer.data;
-    void *target = task->scratch;
+    void *target = task->scratch, *result = NULL;
     if (lands_in_result(op, task, piece)) {
         save_input(op, task, piece);
-        target = pccl__piece_result(op, piece);
+        result = pccl__piece_result(op, piece);
+        uint32_t reader = op->schedule->first_dependent[task->step];
+        if (reader == PCCL__NO_STEP || !should_lend(exec, op, reader, piece, result)) target = result;
     }
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
     exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
                                                        received_first ? ours : theirs, piece.place.elements);
     if (step->complete && op->call.op == PCCL_AVG)
         exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.place.elements);
+    if (result && target != result) memcpy(result, target, piece.bytes);
     task->value = target;
 }
 
@@ -440,6 +485,7 @@ pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation 
     }
     op->info.tx_bytes += transfer->bytes;
     read_done(exec, op, task);
+    if (task->scratch) drop_scratch(exec, op, task);
     return close_task(exec, op, task);
 }
 
@@ -462,10 +508,8 @@ size_t pccl__exec_restore(struct pccl_operation *op, size_t most) {
     for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
         if (!op->saved[op->restored]) continue;
         struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
-        uint8_t *at = pccl__piece_result(op, piece);
-        size_t bytes = piece.place.elements * op->element_bytes;
-        memcpy(at, op->shadow + (at - op->result), bytes);
-        brought += bytes;
+        memcpy(pccl__piece_result(op, piece), backup_of(op, piece), piece.bytes);
+        brought += piece.bytes;
     }
     return brought;
 }

@@ -31,6 +31,7 @@ enum {
     PCCL__WINDOW_SEGMENTS = 16,
     PCCL__WINDOW_TASKS = 1 << 14,
     PCCL__WINDOWS_BYTES = 64 * 1024 * 1024,
+    PCCL__LENT_BYTES = 64 * 1024 * 1024,
     PCCL__RECEIVES_AHEAD = 2,
     PCCL__FINISH_STEP = 1 << 30
 };
@@ -41,7 +42,9 @@ struct pccl__exec {
     struct pccl__pool *pool;
     const struct pccl__kernels *kernels;
     uint32_t segment_bytes; /* 0: chosen by size */
+    uint32_t lend_least;    /* bytes of a piece that is better sent from where others have mapped it */
     uint64_t windows_bytes; /* of all operations that have begun and are not released */
+    uint64_t lent_bytes;    /* of copies that were made for that */
 };
 
 /* Takes memory, copies what the plan never receives, posts the first transfers. The operation has its call, stamp,

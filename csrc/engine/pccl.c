@@ -32,6 +32,8 @@ static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, p
                                     .host_id = options->host_id,
                                     .no_sharing = options->shared_memory == 1};
     memcpy(tcp.run_secret, options->run_secret, sizeof tcp.run_secret);
+    if (!tcp.no_sharing) pccl__arena_open(&engine->arena);
+    tcp.arena = core.arena = engine->arena.at ? &engine->arena : NULL;
     engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (engine->event_fd < 0) return pccl__fail(error, PCCL_SYSTEM, "cannot make an event descriptor");
     pccl_status status = pccl__poll_new(&engine->poll);
@@ -49,6 +51,7 @@ static void free_parts(pccl_engine *engine) {
     if (engine->transport) engine->transport->ops->free(engine->transport);
     if (engine->poll) pccl__poll_free(engine->poll);
     if (engine->event_fd >= 0) close(engine->event_fd);
+    pccl__arena_close(&engine->arena);
     engine->core = NULL;
 }
 

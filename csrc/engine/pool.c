@@ -27,16 +27,36 @@ static void *block_new(size_t bytes) {
     return block;
 }
 
-void pccl__pool_init(struct pccl__pool *pool) { *pool = (struct pccl__pool){0}; }
+/* One of the arena, if it can be. */
+static void *fresh_block(struct pccl__pool *pool, size_t bytes) {
+    void *block = pool->arena && bytes >= PCCL__POOL_SHARED_LEAST ? pccl__arena_take(pool->arena, bytes) : NULL;
+    return block ? block : block_new(bytes);
+}
+
+static void push(void **list, void *block) {
+    *(void **)block = *list;
+    *list = block;
+}
+
+static void *pop(void **list) {
+    void *block = *list;
+    if (block) *list = *(void **)block;
+    return block;
+}
+
+void pccl__pool_init(struct pccl__pool *pool, struct pccl__arena *arena) {
+    *pool = (struct pccl__pool){.arena = arena};
+}
+
+bool pccl__pool_shares(const struct pccl__pool *pool, const void *block) {
+    return pccl__arena_holds(pool->arena, block);
+}
 
 void pccl__pool_clear(struct pccl__pool *pool) {
     CHECK(pool->used_bytes == 0);
     for (unsigned class = 0; class < PCCL__POOL_CLASSES; class ++) {
-        while (pool->idle[class]) {
-            void *block = pool->idle[class];
-            pool->idle[class] = *(void **)block;
-            free(block);
-        }
+        for (void *block; (block = pop(&pool->idle[class]));)
+            if (!pccl__pool_shares(pool, block)) free(block);
     }
     pool->idle_bytes = 0;
 }
@@ -44,13 +64,11 @@ void pccl__pool_clear(struct pccl__pool *pool) {
 void *pccl__pool_take(struct pccl__pool *pool, size_t bytes) {
     unsigned class = class_of(bytes);
     if (class >= PCCL__POOL_CLASSES) return NULL;
-    void *block = pool->idle[class];
-    if (block) {
-        pool->idle[class] = *(void **)block;
+    void *block = pop(&pool->idle[class]);
+    if (block)
         pool->idle_bytes -= class_bytes(class);
-    } else if (!(block = block_new(class_bytes(class)))) {
+    else if (!(block = pop(&pool->drained[class])) && !(block = fresh_block(pool, class_bytes(class))))
         return NULL;
-    }
     pool->used_bytes += class_bytes(class);
     return block;
 }
@@ -59,13 +77,15 @@ void pccl__pool_put(struct pccl__pool *pool, void *block, size_t bytes) {
     if (!block) return;
     unsigned class = class_of(bytes);
     pool->used_bytes -= class_bytes(class);
-    if (pool->idle_bytes + class_bytes(class) > PCCL__POOL_KEEP_BYTES) {
+    if (pool->idle_bytes + class_bytes(class) <= PCCL__POOL_KEEP_BYTES) {
+        push(&pool->idle[class], block);
+        pool->idle_bytes += class_bytes(class);
+    } else if (pccl__pool_shares(pool, block)) {
+        pccl__arena_drain(block, class_bytes(class));
+        push(&pool->drained[class], block);
+    } else {
         free(block);
-        return;
     }
-    *(void **)block = pool->idle[class];
-    pool->idle[class] = block;
-    pool->idle_bytes += class_bytes(class);
 }
 
 void pccl__pool_disown(struct pccl__pool *pool, size_t bytes) { pool->used_bytes -= class_bytes(class_of(bytes)); }

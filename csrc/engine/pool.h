@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * pool.h - reusable memory by size class (powers of two from 256 bytes), so that an operation in the steady state asks
- * the allocator for nothing and touches warm pages. Not thread-safe: the core's lock guards it.
+ * the allocator for nothing and touches warm pages. Not thread-safe: the core's lock guards it. Blocks of 16 KiB and
+ * more come from an arena, if there is one, so that other processes of the host can read them; a forked child does not
+ * have those.
  *
  * What is idle beyond PCCL__POOL_KEEP_BYTES goes back to the system at once.
  */
@@ -10,20 +12,26 @@
 
 #include <stddef.h>
 
-enum { PCCL__POOL_CLASSES = 40 };
+#include "base/arena.h"
+
+enum { PCCL__POOL_CLASSES = 40, PCCL__POOL_SHARED_LEAST = 16 * 1024 };
 #define PCCL__POOL_KEEP_BYTES ((size_t)256 << 20)
 
 struct pccl__pool {
-    void *idle[PCCL__POOL_CLASSES]; /* linked through their first word */
+    void *idle[PCCL__POOL_CLASSES];    /* linked through their first word, as are the next */
+    void *drained[PCCL__POOL_CLASSES]; /* blocks of the arena without memory */
+    struct pccl__arena *arena;         /* where large blocks come from; NULL: nowhere special */
     size_t idle_bytes;
     size_t used_bytes;
 };
 
-void pccl__pool_init(struct pccl__pool *pool);
+void pccl__pool_init(struct pccl__pool *pool, struct pccl__arena *arena);
 void pccl__pool_clear(struct pccl__pool *pool); /* all blocks must have been put back */
 /* 64-byte aligned, not cleared; NULL: no memory. `bytes` must be the same in take and put. */
 void *pccl__pool_take(struct pccl__pool *pool, size_t bytes);
 void pccl__pool_put(struct pccl__pool *pool, void *block, size_t bytes); /* NULL is allowed */
+/* Can others map what lies there? */
+bool pccl__pool_shares(const struct pccl__pool *pool, const void *block);
 /* The block outlives the pool: its holder frees it with free(). */
 void pccl__pool_disown(struct pccl__pool *pool, size_t bytes);
 

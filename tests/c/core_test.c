@@ -46,6 +46,7 @@ struct peer {
     pccl_peer_id id;
     struct pccl__transport *transport;
     struct pccl__core *core;
+    struct pccl__arena arena; /* of half of the worlds */
     bool alive, view_due;
     uint32_t next[TAGS_MAX]; /* position in the tag's part of the program */
     struct running running[PROGRAM_MAX];
@@ -300,11 +301,15 @@ static void make(struct world *w, uint64_t seed) {
     struct pccl__core_options options = {.min_world_size = 1,
                                          .operation_timeout_ms = 60000,
                                          .stall_ms = 100,
-                                         .segment_bytes = draw(w, 2) ? 0 : 1000 + draw(w, 100000)};
+                                         .segment_bytes = draw(w, 2) ? 0 : 1000 + draw(w, 100000),
+                                         .lend_least = draw(w, 2) ? 0 : 1 + draw(w, 2000)};
+    bool arenas = draw(w, 2);
     for (uint32_t p = 0; p < w->peers; p++) {
         struct peer *peer = &w->peer[p];
         peer->id.bytes[0] = (uint8_t)(p + 1);
         peer->transport = pccl__sim_transport_new(w->network, peer->id);
+        if (arenas) pccl__arena_open(&peer->arena);
+        options.arena = arenas ? &peer->arena : NULL;
         EXPECT(pccl__core_new(&options, peer->transport, &peer->core) == PCCL_OK, "core");
         peer->alive = peer->view_due = true;
         w->kill_at_ns[p] = NEVER_NS;
@@ -327,6 +332,7 @@ static void make(struct world *w, uint64_t seed) {
 
 static void bury(struct world *w, uint32_t p) {
     pccl__core_free(w->peer[p].core);
+    pccl__arena_close(&w->peer[p].arena);
     for (uint32_t op = 0; op < w->length; op++)
         if (w->peer[p].running[op].handle) release(w, p, op);
     w->peer[p].transport->ops->free(w->peer[p].transport);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * shm_pull_test.c - what is pulled is right, or known to be nothing: taken back, closed, unmapped, of another process,
- * of one that was killed in the middle; and where the system forbids it, that is found out at the beginning.
+ * of one that was killed in the middle; and where the system forbids it, that is found out at the beginning. All of it
+ * also with memory that the other side has mapped, for which nothing can be forbidden later.
  */
 #include "channel/shm_pull.h"
 
@@ -40,10 +41,29 @@ static struct world *make(void) {
 
 static void drop(struct world *world) { EXPECT(munmap(world, sizeof *world) == 0); }
 
+static struct pccl__arena arena_of(const struct shm_proof *proof) {
+    struct pccl__arena arena;
+    pccl__arena_open(&arena);
+    EXPECT(arena.at, "cannot be tested here");
+    pccl__arena_prove(&arena, proof->bytes);
+    return arena;
+}
+
 /* Both sides in this process. */
 static void open_both(struct world *world, struct shm_pull pulls[2]) {
-    for (int i = 0; i < 2; i++) pccl__shm_pull_show(&world->sides[i], &proofs[i]);
-    for (int i = 0; i < 2; i++) pccl__shm_pull_open(&pulls[i], &world->sides[i], &world->sides[!i]);
+    for (int i = 0; i < 2; i++) pccl__shm_pull_show(&world->sides[i], &proofs[i], NULL);
+    for (int i = 0; i < 2; i++) pccl__shm_pull_open(&pulls[i], &world->sides[i], &world->sides[!i], NULL);
+}
+
+/* The same, and side 0 has an arena. */
+static void open_mapped(struct world *world, struct shm_pull pulls[2], const struct pccl__arena *arena) {
+    pccl__shm_pull_show(&world->sides[0], &proofs[0], arena);
+    pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
+    pccl__shm_pull_open(&pulls[0], &world->sides[0], &world->sides[1], arena);
+    EXPECT(!pccl__shm_pull_maps(&pulls[0]) && !pccl__shm_pull_mapped(&pulls[0], arena->at), "not yet");
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
+    EXPECT(pccl__shm_pull_maps(&pulls[0]) && pccl__shm_pull_mapped(&pulls[0], arena->at + 1));
+    EXPECT(!pccl__shm_pull_mapped(&pulls[0], world) && !pccl__shm_pull_maps(&pulls[1]), "only that");
 }
 
 static void fill(uint64_t *memory, uint64_t number) {
@@ -56,13 +76,18 @@ static bool holds(const uint64_t *memory, uint64_t number) {
     return true;
 }
 
-static void test_taking_back(void) {
-    static uint64_t source[WORDS], target[WORDS];
+static void test_taking_back(bool mapped) {
+    static uint64_t memory[WORDS], target[WORDS];
+    struct pccl__arena arena = arena_of(&proofs[0]);
+    uint64_t *source = mapped ? pccl__arena_take(&arena, BYTES) : memory;
     struct world *world = make();
     struct shm_pull pulls[2] = {{0}};
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "not open");
     EXPECT(pccl__shm_pull_read(&pulls[0], 1, target, (uintptr_t)source, BYTES) == EPROTO);
-    open_both(world, pulls);
+    if (mapped)
+        open_mapped(world, pulls, &arena);
+    else
+        open_both(world, pulls);
     EXPECT(pccl__shm_pull_possible(&pulls[0]) && pccl__shm_pull_possible(&pulls[1]));
     uint64_t last = 3 * SHM_PULL_SHOWN_MOST;
     for (uint64_t number = 1; number <= last; number++) {
@@ -78,6 +103,9 @@ static void test_taking_back(void) {
     EXPECT(!pccl__shm_pull_possible(&pulls[0]));
     EXPECT(pccl__shm_pull_read(&pulls[1], last + 1, target, (uintptr_t)source, 8) == ECONNRESET, "nothing is believed");
     pccl__shm_pull_close(&pulls[0]);
+    EXPECT(!pccl__shm_pull_maps(&pulls[0]));
+    pccl__shm_pull_close(&pulls[1]);
+    pccl__arena_close(&arena);
     drop(world);
 }
 
@@ -106,11 +134,11 @@ static void test_other_process(void) {
     proofs[0].bytes[SHM_PROOF_BYTES - 1] ^= 1; /* as it would be in another program */
     EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 8) == ESTALE);
     EXPECT(!pccl__shm_pull_ended(&pulls[1]), "and may be this one, with other memory");
-    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0]);
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who was not proved is told so");
     proofs[0] = kept;
     world->sides[0].process = 0;
-    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0]);
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who shows nothing is not read");
     drop(world);
 }
@@ -144,17 +172,28 @@ static void test_forbidden(void) {
         EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, BYTES) == EPERM, "later: an error");
         open_both(world, pulls);
         EXPECT(!pccl__shm_pull_possible(&pulls[0]) && !pccl__shm_pull_possible(&pulls[1]), "before: the other way");
+        struct pccl__arena arena = arena_of(&proofs[0]);
+        open_mapped(world, pulls, &arena);
+        EXPECT(!pccl__shm_pull_possible(&pulls[0]));
+        fill(pccl__arena_take(&arena, BYTES), 5);
+        uint64_t piece = (uintptr_t)arena.at + arena.taken - BYTES;
+        EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, piece, BYTES) == 0 && holds(target, 5),
+               "needs nobody's leave");
+        EXPECT(pccl__shm_pull_read(&pulls[1], 2, target, (uintptr_t)source, BYTES) == EPERM, "elsewhere it does");
         _exit(0);
     }
     expect_success(child);
 }
 
 /* Shows pieces in memory that it uses again at once: sometimes the reader is in time, sometimes it is taken back. */
-static void show_for_ever(struct world *world, uint64_t seed) {
-    static uint64_t memory[2][WORDS];
+static void show_for_ever(struct world *world, uint64_t seed, bool mapped) {
+    static uint64_t own[2][WORDS];
+    struct pccl__arena arena = arena_of(&proofs[0]);
+    uint64_t *memory[2] = {own[0], own[1]};
+    for (int i = 0; mapped && i < 2; i++) memory[i] = pccl__arena_take(&arena, BYTES);
     struct shm_pull pull;
-    pccl__shm_pull_show(&world->sides[0], &proofs[0]);
-    pccl__shm_pull_open(&pull, &world->sides[0], &world->sides[1]);
+    pccl__shm_pull_show(&world->sides[0], &proofs[0], &arena);
+    pccl__shm_pull_open(&pull, &world->sides[0], &world->sides[1], &arena);
     for (uint64_t number = 1;; number++) {
         uint64_t *piece = memory[number % 2];
         fill(piece, number);
@@ -168,17 +207,17 @@ static void show_for_ever(struct world *world, uint64_t seed) {
 
 /* Pulls from a process that takes back what it likes and is killed whenever it is: a word of another piece, or of none,
  * is never believed. */
-static void test_killed(uint64_t seed) {
+static void test_killed(uint64_t seed, bool mapped) {
     static uint64_t target[WORDS];
     struct world *world = make();
     proofs[0].bytes[3] = (uint8_t)seed;
     pid_t child = fork();
     EXPECT(child >= 0);
-    if (child == 0) show_for_ever(world, seed);
+    if (child == 0) show_for_ever(world, seed, mapped);
     while (atomic_load(&world->number) == 0) continue;
     struct shm_pull pull;
-    pccl__shm_pull_show(&world->sides[1], &proofs[1]);
-    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0]);
+    pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL);
     uint32_t kill_at = 20 + prng_below(&seed, 100);
     for (uint32_t i = 0; i < 2 * kill_at; i++) {
         uint64_t number = atomic_load(&world->number), memory = atomic_load(&world->memory);
@@ -190,7 +229,11 @@ static void test_killed(uint64_t seed) {
     }
     EXPECT(waitpid(child, NULL, 0) == child);
     int error = pccl__shm_pull_read(&pull, world->number + 1, target, world->memory, BYTES);
-    EXPECT(error != 0 && error != ECANCELED, "its number is free now");
+    if (mapped) /* the memory outlives its owner, and so does what was shown last */
+        EXPECT(error == 0);
+    else
+        EXPECT(error != 0 && error != ECANCELED, "its number is free now");
+    pccl__shm_pull_close(&pull);
     drop(world);
 }
 
@@ -203,7 +246,7 @@ static void *wait_for_ever(void *world) {
 /* A process whose first thread has ended lives on in another one. */
 static void live_on(struct world *world) {
     pthread_t other;
-    pccl__shm_pull_show(&world->sides[0], &proofs[0]);
+    pccl__shm_pull_show(&world->sides[0], &proofs[0], NULL);
     atomic_store(&world->number, 1);
     while (atomic_load(&world->number) != 2) continue;
     EXPECT(pthread_create(&other, NULL, wait_for_ever, world) == 0);
@@ -217,8 +260,8 @@ static void test_ended(void) {
     EXPECT(child >= 0);
     if (child == 0) live_on(world);
     while (atomic_load(&world->number) == 0) continue;
-    pccl__shm_pull_show(&world->sides[1], &proofs[1]);
-    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0]);
+    pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL);
     EXPECT(!pccl__shm_pull_ended(&pull));
     atomic_store(&world->number, 2);
     while (atomic_load(&world->number) != 3 || pccl__shm_pull_read(&pull, 1, NULL, 0, 0) != ESRCH) continue;
@@ -235,11 +278,11 @@ static void test_ended(void) {
 }
 
 int main(void) {
-    test_taking_back();
+    for (int mapped = 0; mapped < 2; mapped++) test_taking_back(mapped);
     test_unmapped();
     test_other_process();
     test_forbidden();
     test_ended();
-    for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed);
+    for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed, seed % 2);
     FINISH();
 }

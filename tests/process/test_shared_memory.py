@@ -18,9 +18,10 @@ COUNT = 1 << 20
 ENOUGH_KILLS = 3
 
 
-def mappings() -> int:
-    """Shared segments that this process has mapped."""
-    return Path("/proc/self/maps").read_text().count("/memfd:pccl")
+def mappings() -> list[int]:
+    """How many segments that two peers share, and how many arenas, its own too, this process has mapped."""
+    maps = Path("/proc/self/maps").read_text()
+    return [maps.count(f"/memfd:{name} (deleted)") for name in ("pccl", "pccl-arena")]
 
 
 def reducing(line: Line, address: str) -> None:
@@ -56,8 +57,8 @@ def test_a_killed_peer_leaves_nobody_stuck_and_nothing_behind(tmp_path: Path) ->
         for peer in peers[ENOUGH_KILLS:]:
             left = run.next_of(peer, "left")
             assert left["via"] == ["shm"]
-            assert left["mappings"] == 1, "one link is left"
-            assert run.expect(peer, "closed")["mappings"] == 0
+            assert left["mappings"] == [1, 2], "one link is left"
+            assert run.expect(peer, "closed")["mappings"] == [0, 0]
             assert run.ended(peer) == 0
     assert named_segments() <= before
 
@@ -77,8 +78,9 @@ def telling(line: Line, address: str, choice: str) -> None:
 )
 def test_memory_is_shared_when_both_want_to(tmp_path: Path, one: str, other: str, via: str) -> None:
     with Run(tmp_path) as run:
-        peers = [run.peer(telling, one), run.peer(telling, other)]
-        for peer in peers:
+        peers = {run.peer(telling, choice): choice for choice in (one, other)}
+        for peer, choice in peers.items():
             told = run.expect(peer, "told")
-            assert (told["via"], told["mappings"]) == ([via], int(via == "shm"))
+            shares = via == "shm"
+            assert (told["via"], told["mappings"]) == ([via], [int(shares), int(choice != "off") + int(shares)])
         assert [run.ended(peer) for peer in peers] == [0, 0]

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arena_test.c - what is written to an arena is seen by who has mapped it, also what is taken later; nobody else's
+ * memory is taken for it, nothing outside of it is read, and nobody writes to it from elsewhere.
+ */
+#include "base/arena.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { BLOCK = 1 << 20, MANY = 64 };
+
+static const uint8_t proof[PCCL__ARENA_PROOF_BYTES] = {7, 1, 2, 3};
+
+static struct pccl__arena opened(void) {
+    struct pccl__arena arena;
+    pccl__arena_open(&arena);
+    EXPECT(arena.at, "cannot be tested here");
+    pccl__arena_prove(&arena, proof);
+    return arena;
+}
+
+static bool view(struct pccl__arena_view *view, const struct pccl__arena *arena) {
+    return pccl__arena_view_open(view, (uint32_t)getpid(), (uint32_t)arena->fd, (uintptr_t)arena->at, proof);
+}
+
+static size_t memory_of(const struct pccl__arena *arena) {
+    struct stat about;
+    EXPECT(fstat(arena->fd, &about) == 0);
+    return (size_t)about.st_blocks * 512;
+}
+
+static void test_what_is_written_is_seen(void) {
+    struct pccl__arena arena = opened();
+    struct pccl__arena_view seen;
+    EXPECT(view(&seen, &arena));
+    for (int i = 0; i < MANY; i++) {
+        uint8_t *block = pccl__arena_take(&arena, BLOCK);
+        EXPECT(block && (uintptr_t)block % 64 == 0 && pccl__arena_holds(&arena, block));
+        memset(block, i, BLOCK);
+        const uint8_t *there = pccl__arena_view_of(&seen, (uintptr_t)block, BLOCK);
+        EXPECT(there && there != block && there[0] == i && there[BLOCK - 1] == i);
+    }
+    pccl__arena_view_close(&seen);
+    EXPECT(!pccl__arena_view_of(&seen, (uintptr_t)arena.at, 1), "closed");
+    pccl__arena_close(&arena);
+    EXPECT(!pccl__arena_holds(&arena, proof) && !pccl__arena_take(&arena, 64), "closed");
+}
+
+/* Memory is in use from the first write on, and is not when a block was drained; what lay there is gone then. */
+static void test_memory(void) {
+    struct pccl__arena arena = opened();
+    size_t before = memory_of(&arena);
+    uint8_t *block = pccl__arena_take(&arena, BLOCK);
+    EXPECT(memory_of(&arena) == before, "addresses cost nothing");
+    memset(block, 1, BLOCK);
+    EXPECT(memory_of(&arena) >= before + BLOCK);
+    pccl__arena_drain(block, BLOCK);
+    EXPECT(memory_of(&arena) <= before + 4096);
+    EXPECT(block[0] == 1 && block[BLOCK - 1] == 0, "the first page stays");
+    EXPECT(!pccl__arena_take(&arena, arena.bytes), "more than is left");
+    pccl__arena_close(&arena);
+}
+
+static void test_bounds(void) {
+    struct pccl__arena arena = opened();
+    struct pccl__arena_view seen;
+    EXPECT(view(&seen, &arena));
+    uint64_t at = (uintptr_t)arena.at, end = at + arena.bytes;
+    EXPECT(pccl__arena_view_of(&seen, at, 1) == seen.at && pccl__arena_view_of(&seen, end - 1, 1));
+    EXPECT(!pccl__arena_view_of(&seen, at - 1, 1) && !pccl__arena_view_of(&seen, at - 1, 2), "before it");
+    EXPECT(!pccl__arena_view_of(&seen, end, 1) && !pccl__arena_view_of(&seen, end - 1, 2), "behind it");
+    EXPECT(!pccl__arena_view_of(&seen, at + 1, SIZE_MAX) && !pccl__arena_view_of(&seen, 0, 1), "all around");
+    EXPECT(!pccl__arena_holds(&arena, arena.at - 1) && !pccl__arena_holds(&arena, arena.at + arena.bytes));
+    EXPECT(!pccl__arena_holds(NULL, arena.at));
+    pccl__arena_view_close(&seen);
+    pccl__arena_close(&arena);
+}
+
+/* The numbers of a process and a descriptor prove nothing. */
+static void test_something_else(void) {
+    struct pccl__arena arena = opened();
+    struct pccl__arena_view seen;
+    uint64_t at = (uintptr_t)arena.at;
+    uint32_t pid = (uint32_t)getpid();
+    int other = memfd_create("pccl-arena", MFD_CLOEXEC), small = memfd_create("pccl-arena", MFD_ALLOW_SEALING);
+    EXPECT(other >= 0 && small >= 0 && ftruncate(small, 4096) == 0 && fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    EXPECT(!pccl__arena_view_open(&seen, pid, 0, at, proof) && !seen.at, "a terminal, or what stands for one");
+    EXPECT(!pccl__arena_view_open(&seen, pid, (uint32_t)other, at, proof) && !seen.at, "it may shrink");
+    EXPECT(!pccl__arena_view_open(&seen, pid, (uint32_t)small, at, proof) && !seen.at, "another size");
+    EXPECT(!pccl__arena_view_open(&seen, pid, 1 << 20, at, proof) && !seen.at, "no descriptor");
+    uint8_t wrong[PCCL__ARENA_PROOF_BYTES] = {7, 1, 2, 4};
+    EXPECT(!pccl__arena_view_open(&seen, pid, (uint32_t)arena.fd, at, wrong) && !seen.at, "another arena");
+    EXPECT(view(&seen, &arena));
+    close(other);
+    close(small);
+    pccl__arena_view_close(&seen);
+    pccl__arena_close(&arena);
+}
+
+static int status_of(pid_t child) {
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* Another process reads what we write after it was born, and cannot write. It outlives neither nor needs us. */
+static void test_other_process(void) {
+    struct pccl__arena arena = opened();
+    uint8_t *block = pccl__arena_take(&arena, BLOCK);
+    int go[2], ready[2];
+    EXPECT(pipe(go) == 0 && pipe(ready) == 0);
+    pid_t owner = getpid(), child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        struct pccl__arena_view seen;
+        char word;
+        bool found = pccl__arena_view_open(&seen, (uint32_t)owner, (uint32_t)arena.fd, (uintptr_t)arena.at, proof);
+        if (!found || write(ready[1], "", 1) != 1 || read(go[0], &word, 1) != 1) _exit(1);
+        const uint8_t *there = pccl__arena_view_of(&seen, (uintptr_t)block, BLOCK);
+        if (!there || there[0] != 9 || there[BLOCK - 1] != 9) _exit(2);
+        *(volatile uint8_t *)(uintptr_t)there = 1;
+        _exit(3);
+    }
+    char word;
+    EXPECT(read(ready[0], &word, 1) == 1);
+    memset(block, 9, BLOCK);
+    EXPECT(write(go[1], "", 1) == 1);
+    int status = status_of(child);
+    bool stopped = WIFSIGNALED(status) ? WTERMSIG(status) == SIGSEGV : WEXITSTATUS(status) > 3; /* by a sanitizer */
+    EXPECT(stopped, "%d", status);
+    EXPECT(block[0] == 9);
+    for (int i = 0; i < 2; i++) EXPECT(close(go[i]) == 0 && close(ready[i]) == 0);
+    pccl__arena_close(&arena);
+}
+
+/* Who may only write small files, or have few addresses, gets none, and is not killed for it. */
+static void test_limits(int resource) {
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {1 << 30, 1 << 30};
+        if (setrlimit(resource, &limit) != 0) _exit(1);
+        struct pccl__arena arena;
+        pccl__arena_open(&arena);
+        _exit(arena.at || arena.fd >= 0 || pccl__arena_take(&arena, 64) ? 2 : 0);
+    }
+    EXPECT(status_of(child) == 0);
+}
+
+int main(void) {
+    test_what_is_written_is_seen();
+    test_memory();
+    test_bounds();
+    test_something_else();
+    test_other_process();
+    test_limits(RLIMIT_FSIZE);
+    test_limits(RLIMIT_AS);
+    FINISH();
+}
