@@ -6,11 +6,8 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "engine/operands.h"
 #include "engine/piece.h"
-
-/* Backups of this size, those of all members on this host together, leave the caches before anyone could want them
- * back. */
-enum { STREAM_BYTES = 16 << 20 };
 
 /* ---------------------------------------------------------------- the window */
 
@@ -98,18 +95,6 @@ static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op,
     return status;
 }
 
-/* Before the result's piece that this receive writes is overwritten for the first and only time. */
-static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
-    uint8_t *at = pccl__piece_result(op, piece);
-    size_t bytes = piece.place.elements * op->element_bytes;
-    if (op->shadow_streams)
-        pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
-    else
-        memcpy(op->shadow + (at - op->result), at, bytes);
-    op->saved[step_of(op, task)->chunk * op->segments + op->slot[task->slot].segment] = 1;
-}
-
 static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
     task->scratch = NULL;
@@ -122,7 +107,7 @@ static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *
     if (piece.is_length) {
         target = pccl__length_at(op, piece.chunk);
     } else if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
-        save_input(op, task, piece);
+        pccl__operands_save(op, piece, op->slot[task->slot].segment);
         target = pccl__piece_result(op, piece);
     } else {
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
@@ -215,7 +200,7 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     const void *theirs = task->transfer.data;
     void *target = task->scratch;
     if (lands_in_result(op, task, piece)) {
-        save_input(op, task, piece);
+        pccl__operands_save(op, piece, op->slot[task->slot].segment);
         target = pccl__piece_result(op, piece);
     }
     bool received_first = step->kind == PCCL__REDUCE_LEFT;
@@ -267,56 +252,6 @@ static uint32_t count_receives(const struct pccl_operation *op) {
     for (uint32_t i = 0; i < op->schedule->receives_count; i++)
         open += pccl__pieces_of(op, op->schedule->plan.steps[op->schedule->receives[i]].chunk);
     return open;
-}
-
-/* What no receive writes comes from our own input: our part of an all_gather, a broadcast's root. */
-static void copy_unreceived(struct pccl_operation *op) {
-    if (!op->input || !op->result || op->input == op->result) return;
-    uint32_t first, end;
-    pccl__layout_kept(&op->layout, &first, &end);
-    for (uint32_t chunk = first; chunk < end; chunk++) {
-        struct pccl__piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
-        if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
-            continue;
-        const uint8_t *source = pccl__piece_input(op, whole);
-        uint8_t *target = pccl__piece_result(op, whole);
-        if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
-    }
-}
-
-/* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
- * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
- * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
- * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
-static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
-    uint64_t elements = pccl__layout_output(&op->layout);
-    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
-    bool overwrites = pccl__layout_overwrites(op->call.collective) && (uintptr_t)op->call.output == own && elements > 0;
-    bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
-    op->result = op->call.output;
-    if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
-    op->shadow_bytes = elements * op->element_bytes;
-    op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
-    if (!op->shadow) return PCCL_NO_MEMORY;
-    /* What is copied without a receive is not saved: a scaled input is, in a scan. */
-    op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
-    op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
-    return PCCL_OK;
-}
-
-/* PREMUL_SUM goes on from a copy. */
-static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *op) {
-    op->input = op->call.input;
-    if (op->call.op != PCCL_PREMUL_SUM || !pccl__reduces(op->call.collective)) return PCCL_OK;
-    uint64_t elements = pccl__layout_input(&op->layout);
-    if (elements == 0) return PCCL_OK;
-    op->scaled_bytes = elements * op->element_bytes;
-    op->scaled = pccl__pool_take(exec->pool, op->scaled_bytes);
-    if (!op->scaled) return PCCL_NO_MEMORY;
-    exec->kernels->scale[op->call.dtype](op->scaled, op->input, op->call.factor, elements);
-    op->input = op->scaled;
-    return PCCL_OK;
 }
 
 static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -379,14 +314,13 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
     pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
-    pccl_status status = scale_input(exec, op);
-    if (status == PCCL_OK) status = place_result(exec, op);
+    pccl_status status = pccl__operands_place(exec, op);
     if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     if (status == PCCL_OK) pccl__lengths_begin(op);
     if (status == PCCL_OK) status = fill_slots(exec, op);
     if (status == PCCL_OK) status = begin_data(exec, op);
-    if (status == PCCL_OK) copy_unreceived(op);
+    if (status == PCCL_OK) pccl__operands_keep(op);
     return status;
 }
 
@@ -452,24 +386,6 @@ bool pccl__exec_finished(const struct pccl_operation *op) {
     return op->finish.begun && op->finish.next == op->finish.steps;
 }
 
-void pccl__exec_publish(struct pccl_operation *op) {
-    if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
-}
-
-size_t pccl__exec_restore(struct pccl_operation *op, size_t most) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return 0;
-    size_t brought = 0;
-    for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
-        if (!op->saved[op->restored]) continue;
-        struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
-        uint8_t *at = pccl__piece_result(op, piece);
-        size_t bytes = piece.place.elements * op->element_bytes;
-        memcpy(at, op->shadow + (at - op->result), bytes);
-        brought += bytes;
-    }
-    return brought;
-}
-
 static void cancel_one(struct pccl__channel *channel, struct pccl__transfer *transfer, pccl_status why) {
     if (transfer->state == PCCL__POSTED) channel->ops->cancel(channel, transfer, why);
 }
@@ -496,11 +412,10 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     exec->windows_bytes -= op->slots * scratch_bytes(op);
     op->slots = 0;
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
-    pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
-    pccl__pool_put(exec->pool, op->scaled, op->scaled_bytes);
+    pccl__operands_release(exec, op);
     free(op->begins);
     op->begins = NULL;
-    op->arena = op->shadow = op->scaled = NULL;
+    op->arena = NULL;
 }
 
 uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *op, uint8_t *waits) {

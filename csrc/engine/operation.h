@@ -36,7 +36,7 @@ struct pccl__task {
     void *value;      /* receives: where the chunk's value is once this is DONE */
 };
 
-/* How an input that the result will overwrite survives an abort (exec.c, place_result). */
+/* How an input that the result will overwrite survives an abort (operands.c, place_result). */
 enum pccl__shadow_use { PCCL__SHADOW_NONE, PCCL__SHADOW_RESULT, PCCL__SHADOW_BACKUP };
 
 /* A segment that is under way through all rounds. */

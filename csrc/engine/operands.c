@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/operands.h"
+
+#include <string.h>
+
+#include "base/bits.h"
+
+/* Backups of this size, those of all members on this host together, leave the caches before anyone could want them
+ * back. */
+enum { STREAM_BYTES = 16 << 20 };
+
+/* PREMUL_SUM goes on from a copy. */
+static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *op) {
+    op->input = op->call.input;
+    if (op->call.op != PCCL_PREMUL_SUM || !pccl__reduces(op->call.collective)) return PCCL_OK;
+    uint64_t elements = pccl__layout_input(&op->layout);
+    if (elements == 0) return PCCL_OK;
+    op->scaled_bytes = elements * op->element_bytes;
+    op->scaled = pccl__pool_take(exec->pool, op->scaled_bytes);
+    if (!op->scaled) return PCCL_NO_MEMORY;
+    exec->kernels->scale[op->call.dtype](op->scaled, op->input, op->call.factor, elements);
+    op->input = op->scaled;
+    return PCCL_OK;
+}
+
+/* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
+ * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
+ * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
+ * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
+static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
+    uint64_t elements = pccl__layout_output(&op->layout);
+    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
+    bool overwrites = pccl__layout_overwrites(op->call.collective) && (uintptr_t)op->call.output == own && elements > 0;
+    bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
+    op->result = op->call.output;
+    if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
+    op->shadow_bytes = elements * op->element_bytes;
+    op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
+    if (!op->shadow) return PCCL_NO_MEMORY;
+    /* What is copied without a receive is not saved: a scaled input is, in a scan. */
+    op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
+    op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
+    return PCCL_OK;
+}
+
+pccl_status pccl__operands_place(struct pccl__exec *exec, struct pccl_operation *op) {
+    pccl_status status = scale_input(exec, op);
+    return status == PCCL_OK ? place_result(exec, op) : status;
+}
+
+void pccl__operands_save(struct pccl_operation *op, struct pccl__piece piece, uint32_t segment) {
+    if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
+    uint8_t *at = pccl__piece_result(op, piece);
+    size_t bytes = piece.place.elements * op->element_bytes;
+    if (op->shadow_streams)
+        pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
+    else
+        memcpy(op->shadow + (at - op->result), at, bytes);
+    op->saved[piece.chunk * op->segments + segment] = 1;
+}
+
+void pccl__operands_keep(struct pccl_operation *op) {
+    if (!op->input || !op->result || op->input == op->result) return;
+    uint32_t first, end;
+    pccl__layout_kept(&op->layout, &first, &end);
+    for (uint32_t chunk = first; chunk < end; chunk++) {
+        struct pccl__piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
+        if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
+            continue;
+        const uint8_t *source = pccl__piece_input(op, whole);
+        uint8_t *target = pccl__piece_result(op, whole);
+        if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
+    }
+}
+
+void pccl__operands_publish(struct pccl_operation *op) {
+    if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
+}
+
+size_t pccl__operands_restore(struct pccl_operation *op, size_t most) {
+    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return 0;
+    size_t brought = 0;
+    for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
+        if (!op->saved[op->restored]) continue;
+        struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
+        uint8_t *at = pccl__piece_result(op, piece);
+        size_t bytes = piece.place.elements * op->element_bytes;
+        memcpy(at, op->shadow + (at - op->result), bytes);
+        brought += bytes;
+    }
+    return brought;
+}
+
+void pccl__operands_release(struct pccl__exec *exec, struct pccl_operation *op) {
+    pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
+    pccl__pool_put(exec->pool, op->scaled, op->scaled_bytes);
+    op->shadow = op->scaled = NULL;
+}
