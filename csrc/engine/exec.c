@@ -85,41 +85,49 @@ static struct pccl__piece piece_for(const struct pccl_operation *op, const struc
     return pccl__piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
 }
 
-static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    uint32_t previous = op->schedule->previous[task->step];
-    struct pccl__piece piece = piece_for(op, task);
-    fill(op, task, previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value,
-         piece);
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
-    if (status == PCCL_OK) task->state = PCCL__TASK_POSTED;
-    return status;
-}
-
 static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
     task->scratch = NULL;
 }
 
-/* Copies land in the result when they are the last write, lengths where they are kept; all else lands in scratch. */
-static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    struct pccl__piece piece = piece_for(op, task);
-    void *target;
-    if (piece.is_length) {
-        target = pccl__length_at(op, piece.chunk);
-    } else if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
-        pccl__operands_save(op, piece, op->slot[task->slot].segment);
-        target = pccl__piece_result(op, piece);
-    } else {
-        target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
-        if (!target) return PCCL_NO_MEMORY;
-    }
-    fill(op, task, target, piece);
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, false);
+static pccl_status post_task(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task, bool send) {
+    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, send);
     if (status == PCCL_OK)
         task->state = PCCL__TASK_POSTED;
     else /* what else completes before the epoch stops may try again */
         drop_scratch(exec, op, task);
     return status;
+}
+
+static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    uint32_t previous = op->schedule->previous[task->step];
+    struct pccl__piece piece = piece_for(op, task);
+    const void *data =
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+    if (!data && piece.bytes > 0) { /* it lies in several tensors */
+        data = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
+        if (!data) return PCCL_NO_MEMORY;
+        pccl__operands_gather(op, piece, task->scratch);
+    }
+    fill(op, task, data, piece);
+    return post_task(exec, op, task, true);
+}
+
+/* Copies land in the result when they are the last write and it lies together, lengths where they are kept; all else
+ * lands in scratch. */
+static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    struct pccl__piece piece = piece_for(op, task);
+    bool lands = !piece.is_length && step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece);
+    void *target = lands ? pccl__piece_result(op, piece) : NULL;
+    if (piece.is_length)
+        target = pccl__length_at(op, piece.chunk);
+    else if (target)
+        pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    else
+        target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
+    if (!target) return PCCL_NO_MEMORY;
+    fill(op, task, target, piece);
+    return post_task(exec, op, task, false);
 }
 
 static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
@@ -191,24 +199,46 @@ static pccl_status close_task(struct pccl__exec *exec, struct pccl_operation *op
 
 /* ---------------------------------------------------------------- arithmetic */
 
+/* What has come with what the chunk held before. */
+static void reduce(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
+                   struct pccl__piece piece, uint8_t *target) {
+    uint32_t previous = op->schedule->previous[task->step];
+    const uint8_t *ours =
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+    const uint8_t *theirs = task->transfer.data;
+    bool received_first = step_of(op, task)->kind == PCCL__REDUCE_LEFT;
+    pccl__reduce_fn *kernel = exec->kernels->reduce[op->call.op][op->call.dtype];
+    if (ours) {
+        kernel(target, received_first ? theirs : ours, received_first ? ours : theirs, piece.place.elements);
+        return;
+    }
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, piece, &it);) {
+        ours = it.input;
+        kernel(target + it.offset, received_first ? theirs + it.offset : ours,
+               received_first ? ours : theirs + it.offset, it.elements);
+    }
+}
+
+/* A result that lies in several tensors is finished in scratch, from where it is forwarded, too. */
 static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
     struct pccl__piece piece = piece_for(op, task);
-    uint32_t previous = op->schedule->previous[task->step];
-    const void *ours =
-        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
-    const void *theirs = task->transfer.data;
-    void *target = task->scratch;
-    if (lands_in_result(op, task, piece)) {
-        pccl__operands_save(op, piece, op->slot[task->slot].segment);
-        target = pccl__piece_result(op, piece);
-    }
-    bool received_first = step->kind == PCCL__REDUCE_LEFT;
-    exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
-                                                       received_first ? ours : theirs, piece.place.elements);
+    bool lands = lands_in_result(op, task, piece);
+    if (lands) pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    void *together = lands ? pccl__piece_result(op, piece) : NULL, *target = together ? together : task->scratch;
+    reduce(exec, op, task, piece, target);
     if (step->complete && op->call.op == PCCL_AVG)
         exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.place.elements);
+    if (lands && !together) pccl__operands_spread(op, piece, target);
     task->value = target;
+}
+
+static void accept(struct pccl_operation *op, struct pccl__task *task) {
+    struct pccl__piece piece = piece_for(op, task);
+    task->value = task->transfer.data;
+    if (!task->scratch || !lands_in_result(op, task, piece)) return;
+    pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    pccl__operands_spread(op, piece, task->value);
 }
 
 /* Applies an arrived receive whose predecessor is done, wakes its dependents, goes on with a receive that was waiting
@@ -219,7 +249,7 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
         uint32_t previous = schedule->previous[task->step], slot = task->slot, step = task->step;
         if (previous != PCCL__NO_STEP && task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
         if (step_of(op, task)->kind == PCCL__COPY)
-            task->value = task->transfer.data;
+            accept(op, task);
         else
             combine(exec, op, task);
         read_done(exec, op, task);
@@ -374,6 +404,7 @@ pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation 
     }
     op->info.tx_bytes += transfer->bytes;
     read_done(exec, op, task);
+    if (task->scratch) drop_scratch(exec, op, task);
     return close_task(exec, op, task);
 }
 
@@ -414,7 +445,9 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
     pccl__operands_release(exec, op);
     free(op->begins);
+    pccl__tensors_free(op->tensors);
     op->begins = NULL;
+    op->tensors = NULL;
     op->arena = NULL;
 }
 

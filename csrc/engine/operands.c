@@ -18,9 +18,17 @@ static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *o
     op->scaled_bytes = elements * op->element_bytes;
     op->scaled = pccl__pool_take(exec->pool, op->scaled_bytes);
     if (!op->scaled) return PCCL_NO_MEMORY;
-    exec->kernels->scale[op->call.dtype](op->scaled, op->input, op->call.factor, elements);
+    struct pccl__piece all = {.place = {elements, 0, 0}};
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, all, &it);)
+        exec->kernels->scale[op->call.dtype](op->scaled + it.offset, it.input, op->call.factor, it.elements);
     op->input = op->scaled;
     return PCCL_OK;
+}
+
+static bool in_place(const struct pccl_operation *op) {
+    if (op->tensors) return op->tensors->in_place;
+    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
+    return (uintptr_t)op->call.output == own;
 }
 
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
@@ -29,8 +37,7 @@ static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *o
  * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_output(&op->layout);
-    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
-    bool overwrites = pccl__layout_overwrites(op->call.collective) && (uintptr_t)op->call.output == own && elements > 0;
+    bool overwrites = pccl__layout_overwrites(op->call.collective) && in_place(op) && elements > 0;
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
@@ -51,31 +58,44 @@ pccl_status pccl__operands_place(struct pccl__exec *exec, struct pccl_operation 
 
 void pccl__operands_save(struct pccl_operation *op, struct pccl__piece piece, uint32_t segment) {
     if (op->shadow_use != PCCL__SHADOW_BACKUP) return;
-    uint8_t *at = pccl__piece_result(op, piece);
-    size_t bytes = piece.place.elements * op->element_bytes;
-    if (op->shadow_streams)
-        pccl__copy_stream(op->shadow + (at - op->result), at, bytes);
-    else
-        memcpy(op->shadow + (at - op->result), at, bytes);
+    uint8_t *backup = op->shadow + piece.place.result * op->element_bytes;
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, piece, &it);) {
+        if (op->shadow_streams)
+            pccl__copy_stream(backup + it.offset, it.result, it.elements * op->element_bytes);
+        else
+            memcpy(backup + it.offset, it.result, it.elements * op->element_bytes);
+    }
     op->saved[piece.chunk * op->segments + segment] = 1;
 }
 
+void pccl__operands_gather(const struct pccl_operation *op, struct pccl__piece piece, uint8_t *target) {
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, piece, &it);)
+        memcpy(target + it.offset, it.input, it.elements * op->element_bytes);
+}
+
+void pccl__operands_spread(const struct pccl_operation *op, struct pccl__piece piece, const uint8_t *source) {
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, piece, &it);)
+        memcpy(it.result, source + it.offset, it.elements * op->element_bytes);
+}
+
 void pccl__operands_keep(struct pccl_operation *op) {
-    if (!op->input || !op->result || op->input == op->result) return;
+    if (!op->tensors && (!op->input || !op->result || op->input == op->result)) return;
     uint32_t first, end;
     pccl__layout_kept(&op->layout, &first, &end);
     for (uint32_t chunk = first; chunk < end; chunk++) {
         struct pccl__piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
         if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
             continue;
-        const uint8_t *source = pccl__piece_input(op, whole);
-        uint8_t *target = pccl__piece_result(op, whole);
-        if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
+        for (struct pccl__stretch it = {0}; pccl__piece_next(op, whole, &it);)
+            if (it.input != it.result) memcpy(it.result, it.input, it.elements * op->element_bytes);
     }
 }
 
 void pccl__operands_publish(struct pccl_operation *op) {
-    if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
+    if (op->shadow_use != PCCL__SHADOW_RESULT) return;
+    if (!op->tensors) memcpy(op->call.output, op->shadow, op->shadow_bytes);
+    for (struct pccl__stretch it = {0}; op->tensors && pccl__tensors_next(op->tensors, 0, op->layout.count, &it);)
+        memcpy(it.result, op->shadow + it.offset, it.elements * op->element_bytes);
 }
 
 size_t pccl__operands_restore(struct pccl_operation *op, size_t most) {
@@ -84,10 +104,8 @@ size_t pccl__operands_restore(struct pccl_operation *op, size_t most) {
     for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
         if (!op->saved[op->restored]) continue;
         struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
-        uint8_t *at = pccl__piece_result(op, piece);
-        size_t bytes = piece.place.elements * op->element_bytes;
-        memcpy(at, op->shadow + (at - op->result), bytes);
-        brought += bytes;
+        pccl__operands_spread(op, piece, op->shadow + piece.place.result * op->element_bytes);
+        brought += piece.bytes;
     }
     return brought;
 }

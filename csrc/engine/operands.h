@@ -16,6 +16,10 @@
 pccl_status pccl__operands_place(struct pccl__exec *exec, struct pccl_operation *operation);
 /* Before a piece of the result is overwritten for the first and only time. */
 void pccl__operands_save(struct pccl_operation *operation, struct pccl__piece piece, uint32_t segment);
+/* What of the input lies in several tensors, brought together. */
+void pccl__operands_gather(const struct pccl_operation *operation, struct pccl__piece piece, uint8_t *target);
+/* The other way: into the result, once it has been saved. */
+void pccl__operands_spread(const struct pccl_operation *operation, struct pccl__piece piece, const uint8_t *source);
 /* What no receive writes comes from our own input: our part of an all_gather, a broadcast's root. */
 void pccl__operands_keep(struct pccl_operation *operation);
 /* The operation commits: the output gets the result, if it grew elsewhere. */
