@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Many arrays that are reduced in one operation, as if they stood behind one another in one: what `request.py` does for a
-single one. Which of them overlap is found out by the engine, which looks at all of them anyway."""
+"""What `request.py` does for one array, for many that are reduced in one operation, as if they stood behind one another
+in one. Which of them overlap is found out by the engine, which looks at all of them anyway."""
 
 from __future__ import annotations
 

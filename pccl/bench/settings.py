@@ -17,8 +17,8 @@ from pccl.bench.sizes import show
 class Settings:
     """What the command line may choose. `connections` per link, 0 lets pccl choose; `transport` "auto", "tcp" or "shm"
     is for all that have the choice; `commit`, `algorithm` and `priority` are pccl's; `inflight` operations run at a
-    time, and share the bytes of a size among them, `coalesced` in one call; all the while an all_reduce of `beside` bytes
-    is under way."""
+    time, and share the bytes of a size among them (`coalesced`: they are arrays of one); all the while an all_reduce of
+    `beside` bytes is under way."""
 
     op: str
     peers: int
