@@ -369,6 +369,15 @@ enum {
 
 enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
 
+/* One of many that are reduced together. */
+typedef struct pccl_tensor {
+    const void *input;
+    void *output;
+    uint64_t count;
+} pccl_tensor;
+
+enum { PCCL_TENSORS_MAX = 65536 };
+
 /* What to do. `count` is in elements, as in NCCL:
  *   all_reduce      input[count], output[count]
  *   reduce          input[count], output[count] at the root only
@@ -386,6 +395,11 @@ enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
  * (all_gather: input == output + rank * count; reduce_scatter: output == input + rank * count). Any other overlap is
  * INVALID. Buffers are borrowed until the operation has ended; `output` is undefined after a failure, unless it is the
  * input.
+ *
+ * An all_reduce may take a list of `tensors` instead of `input`, `output` and `count`. It reduces all of them in one
+ * operation, as if they stood behind one another in one vector; whatever is said of its buffers holds of each of them.
+ * They may be of any lengths, empty ones too, and each is in place or not by itself; what one writes to may overlap
+ * nothing else. All members give as many and of the same lengths, else it is a MISMATCH. The list is copied.
  *
  * With PCCL_UNEVEN a buffer of parts has `counts` elements for each rank, one part behind the other, and a buffer of
  * one part has ours. Those who have a buffer of parts give its counts; `count` is read where nobody gives any. All
@@ -411,6 +425,8 @@ typedef struct pccl_call {
     const void *input;
     void *output;
     const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
+    const pccl_tensor *tensors;                   /* all_reduce: instead of `count`, `input` and `output`; else NULL */
+    uint32_t tensors_count;
     uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
     uint32_t timeout_ms;     /* as operation_timeout_ms; 0: the engine's */
     int32_t priority; /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon

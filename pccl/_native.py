@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -161,6 +161,12 @@ def address(pointer: Pointer) -> int:
 def counts(of: Sequence[int]) -> Pointer:
     """Elements by rank, as `pccl_call` takes them; they live as long as what is returned."""
     return ffi.new("uint64_t[]", of)
+
+
+def tensors(of: Iterable[tuple[int, int, int]]) -> Pointer:
+    """Addresses of input and output, and elements, of each, as `pccl_call` takes them; they live as long as what is
+    returned."""
+    return ffi.new("pccl_tensor[]", [(pointer(source), pointer(target), elements) for source, target, elements in of])
 
 
 def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:

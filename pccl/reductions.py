@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from pccl import descriptors, parts, request, retry
+from pccl import coalesced, descriptors, parts, request, retry
 from pccl._native import ReduceInfo
 from pccl.arguments import whole
 from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
@@ -47,6 +47,30 @@ class Reductions(Caller):
         if operand_descriptor is not None or quantization_options is not None:
             descriptors.check(send, operand_descriptor, quantization_options)
         return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes), priority)
+
+    def all_reduce_coalesced(
+        self,
+        tensors: Iterable[Any],
+        out: Iterable[Any] | None = None,
+        *,
+        op: ReduceOp | PremulSum = ReduceOp.SUM,
+        tag: int = 0,
+        algorithm: Algorithm = Algorithm.AUTO,
+        deterministic: bool | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> ReduceInfo:
+        """Combines many arrays in one operation, as one `all_reduce` of all of them behind one another would: each of
+        `tensors` into its counterpart in `out`; without `out`, all in place.
+
+        Numpy arrays or torch CPU tensors, contiguous, of one dtype and any shapes, empty and 0-d ones too, at least one
+        and at most 65,536. Each is in place where its counterpart in `out` is itself; what is written to must not
+        overlap anything else. All members pass as many with the same counts in the same order, else CollectiveMismatch.
+        It succeeds or fails for all of them together: after PeerLost each of `tensors` is intact, and those in `out`
+        hold anything. An InvalidArgument names the array by its place. Otherwise as `all_reduce`.
+        """
+        modes = self._modes.reducing(deterministic)
+        return self._run(coalesced.all_reduce(tensors, out, op, tag, algorithm, timeout, modes), priority)
 
     def all_reduce_multiple_with_retry(
         self,
@@ -167,6 +191,7 @@ class Reductions(Caller):
         return self._run(request.scan(True, send, recv, op, tag, algorithm, timeout, modes), priority)
 
     all_reduce_async = starting(all_reduce)
+    all_reduce_coalesced_async = starting(all_reduce_coalesced)
     reduce_scatter_async = starting(reduce_scatter)
     reduce_scatter_v_async = starting(reduce_scatter_v)
     reduce_async = starting(reduce)

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "base/status.h"
+#include "engine/tensors.h"
 #include "kernel/kernel.h"
 #include "plan/plan.h"
 
@@ -29,7 +30,8 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     if (call->priority < PCCL_PRIORITY_MIN || call->priority > PCCL_PRIORITY_MAX)
         return pccl__fail(error, PCCL_INVALID, "priority %d is not between %d and %d", call->priority,
                           PCCL_PRIORITY_MIN, PCCL_PRIORITY_MAX);
-    if (!pccl__has_data(call->collective)) return PCCL_OK;
+    pccl_status status = pccl__tensors_check(call, error);
+    if (status != PCCL_OK || !pccl__has_data(call->collective)) return status;
     const char *name = pccl_collective_name(call->collective);
     if ((unsigned)call->dtype >= PCCL_DTYPE_COUNT)
         return pccl__fail(error, PCCL_INVALID, "unknown dtype %d", (int)call->dtype);
@@ -102,7 +104,7 @@ pccl_status pccl__call_layout(const pccl_call *call, uint32_t size, uint32_t ran
                                     .rank = rank,
                                     .root = call->root,
                                     .chunks = 1,
-                                    .count = call->count,
+                                    .count = call->tensors ? pccl__tensors_total(call) : call->count,
                                     .uneven = call->flags & PCCL_UNEVEN};
     *begins = NULL;
     return layout->uneven ? lay_uneven(call, layout, begins, error) : PCCL_OK;
@@ -116,6 +118,7 @@ static bool overlap(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes
 }
 
 pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error) {
+    if (call->tensors) return PCCL_OK; /* pccl__tensors_new has */
     uint64_t element = pccl_dtype_bytes(call->dtype), input, output;
     const char *name = pccl_collective_name(call->collective);
     if (mul_overflows(pccl__layout_input(layout), element, &input) ||

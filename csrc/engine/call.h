@@ -16,7 +16,8 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error);
 pccl_status pccl__call_layout(const pccl_call *call, uint32_t size, uint32_t rank, struct pccl__layout *layout,
                               uint64_t **begins, pccl_error *error);
 
-/* Are the buffers there, do they overlap only as in place? Errors: INVALID. */
+/* Are the buffers there, do they overlap only as in place? Those of a list of tensors are judged with it (tensors.h).
+ * Errors: INVALID. */
 pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error);
 
 #endif

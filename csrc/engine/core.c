@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/match.h"
+#include "engine/operands.h"
 
 enum {
     PASSES_MAX = 16,              /* of one progress, ... */
@@ -140,7 +141,7 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     list_remove(&op->link);
     list_push_back(&core->leaving, &op->link);
     if (op->borrowed > 0) cancel_posted(op, status == PCCL_OK ? PCCL_OK : PCCL_ABORTED);
-    if (status != PCCL_OK) pccl__exec_restore(op, SIZE_MAX);
+    if (status != PCCL_OK) pccl__operands_restore(op, SIZE_MAX);
     if (op->call.flags & PCCL_NOTIFY) pccl__events_end(&core->events, op->call.token, op->prompt, core->now_ns);
     bool deferred = op->call.flags & PCCL_DEFERRED;
     atomic_store_explicit(&op->ended, true, memory_order_release);
@@ -175,7 +176,7 @@ void pccl__operation_advance(struct pccl_operation *op) {
         if (!pccl__exec_data_done(op, deferred)) return;
         if (op->call.collective == PCCL_COMMIT && ready_commit(core) != op) return;
         if (deferred) {
-            pccl__exec_publish(op);
+            pccl__operands_publish(op);
             pccl__operation_end(op, PCCL_OK, "success");
             return;
         }
@@ -189,7 +190,7 @@ void pccl__operation_advance(struct pccl_operation *op) {
         }
     }
     if (op->state != PCCL__FINISH || !pccl__exec_finished(op)) return;
-    pccl__exec_publish(op);
+    pccl__operands_publish(op);
     pccl__core_step_settled(core, op);
     pccl__operation_end(op, PCCL_OK, "success");
 }

@@ -7,9 +7,10 @@
 #include "base/bits.h"
 
 /* What is where in a stamp: collective u8, dtype u8, op u8, algorithm u8, then these. */
-enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20 };
-/* Of uneven parts that all members know, COUNT is the sum and ROOT a digest of their lengths. */
-enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4, FLAG_DETERMINISTIC = 8 };
+enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20, TENSORS = 22 };
+/* Of uneven parts that all members know, COUNT is the sum and ROOT a digest of their lengths; of tensors that are
+ * reduced together as well, and TENSORS is how many more than one they are. */
+enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4, FLAG_DETERMINISTIC = 8, FLAG_COALESCED = 16 };
 
 static uint32_t digest_of(const uint64_t *begins, uint32_t size) {
     uint8_t digest[16];
@@ -29,7 +30,7 @@ struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__la
     put_u32(b + ROOT, pccl__has_root(call->collective) ? call->root : 0);
     put_u64(b + COUNT, has_data ? call->count : 0);
     put_u32(b + SIZE, layout->size);
-    uint32_t flags = call->flags & PCCL_DEFERRED ? FLAG_DEFERRED : 0;
+    uint16_t flags = call->flags & PCCL_DEFERRED ? FLAG_DEFERRED : 0;
     if (call->flags & PCCL_DETERMINISTIC) flags |= FLAG_DETERMINISTIC;
     if (layout->uneven) {
         const uint64_t *begins = layout->input_begins ? layout->input_begins : layout->output_begins;
@@ -37,19 +38,31 @@ struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__la
         if (!private) put_u32(b + ROOT, digest_of(begins, layout->size));
         flags |= FLAG_UNEVEN | (private ? FLAG_PRIVATE : 0);
     }
-    put_u32(b + FLAGS, flags);
+    put_u16(b + FLAGS, flags);
     return stamp;
 }
 
 void pccl__stamp_part(struct pccl__stamp *stamp, uint64_t elements) { put_u64(stamp->bytes + COUNT, elements); }
 
+void pccl__stamp_tensors(struct pccl__stamp *stamp, const uint64_t *begins, uint32_t count) {
+    uint8_t *b = stamp->bytes;
+    put_u32(b + ROOT, digest_of(begins, count));
+    put_u16(b + FLAGS, get_u16(b + FLAGS) | FLAG_COALESCED);
+    put_u16(b + TENSORS, (uint16_t)(count - 1));
+}
+
 static void detail_of(const struct pccl__stamp *stamp, char *text, size_t bytes) {
     const uint8_t *b = stamp->bytes;
     pccl_collective collective = (pccl_collective)b[0];
-    uint32_t flags = get_u32(b + FLAGS);
+    uint32_t flags = get_u16(b + FLAGS);
     text[0] = 0;
-    if (pccl__reduces(collective)) snprintf(text, bytes, ", op=%s", pccl_reduce_op_name((pccl_reduce_op)b[2]));
+    if (flags & FLAG_COALESCED) {
+        uint32_t tensors = get_u16(b + TENSORS) + 1;
+        snprintf(text, bytes, " in %u tensor%s #%08x", tensors, tensors == 1 ? "" : "s", get_u32(b + ROOT));
+    }
     size_t used = strlen(text);
+    if (pccl__reduces(collective))
+        used += (size_t)snprintf(text + used, bytes - used, ", op=%s", pccl_reduce_op_name((pccl_reduce_op)b[2]));
     if (pccl__has_root(collective)) used += (size_t)snprintf(text + used, bytes - used, ", root=%u", get_u32(b + ROOT));
     if (flags & FLAG_PRIVATE)
         used += (size_t)snprintf(text + used, bytes - used, ", uneven");
@@ -69,7 +82,7 @@ void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[
     char detail[96];
     detail_of(stamp, detail, sizeof detail);
     bool pair = pccl__is_pair((pccl_collective)b[0]);
-    uint32_t flags = get_u32(b + FLAGS);
+    uint32_t flags = get_u16(b + FLAGS);
     snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s(%s[%llu]%s%s%s)",
              pccl_collective_name(pair && receives ? PCCL_RECV : (pccl_collective)b[0]),
              pccl_dtype_name((pccl_dtype)b[1]), (unsigned long long)get_u64(b + COUNT), detail,
@@ -84,7 +97,7 @@ uint64_t pccl__stamp_fingerprint(const struct pccl__stamp *stamp) {
 
 bool pccl__stamp_agree(const struct pccl__stamp *a, const struct pccl__stamp *b) {
     struct pccl__stamp left = *a, right = *b;
-    if (get_u32(left.bytes + FLAGS) & get_u32(right.bytes + FLAGS) & FLAG_PRIVATE) {
+    if (get_u16(left.bytes + FLAGS) & get_u16(right.bytes + FLAGS) & FLAG_PRIVATE) {
         pccl__stamp_part(&left, 0);
         pccl__stamp_part(&right, 0);
     }

@@ -19,6 +19,8 @@ enum { PCCL__DESCRIPTOR_TEXT = 160 };
 struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__layout *layout, pccl_algorithm algorithm);
 /* For a transfer of private uneven parts: what the two ends must agree on in addition. */
 void pccl__stamp_part(struct pccl__stamp *stamp, uint64_t elements);
+/* For tensors that are reduced together: their lengths, as the sums before each and of all. */
+void pccl__stamp_tensors(struct pccl__stamp *stamp, const uint64_t *begins, uint32_t count);
 /* "all_reduce(float32[1000], op=sum, algorithm=ring)"; never fails, whatever the bytes are. A send and its receive have
  * one stamp: `receives` tells whose call is meant. */
 void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[PCCL__DESCRIPTOR_TEXT]);

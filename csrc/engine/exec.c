@@ -6,11 +6,8 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "engine/operands.h"
 #include "engine/piece.h"
-
-/* Backups of this size, those of all members on this host together, leave the caches before anyone could want them
- * back. */
-enum { STREAM_BYTES = 16 << 20 };
 
 /* ---------------------------------------------------------------- the window */
 
@@ -94,52 +91,37 @@ static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, str
     task->scratch = NULL;
 }
 
-/* Where an input that is overwritten is kept, and whether it is by now. */
-static uint8_t *backup_of(const struct pccl_operation *op, struct pccl__piece piece) {
-    return op->shadow + piece.place.result * op->element_bytes;
+static pccl_status post_task(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task, bool send) {
+    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, send);
+    if (status == PCCL_OK)
+        task->state = PCCL__TASK_POSTED;
+    else /* what else completes before the epoch stops may try again */
+        drop_scratch(exec, op, task);
+    return status;
 }
 
-static uint8_t *is_saved(const struct pccl_operation *op, const struct pccl__task *task) {
-    return &op->saved[step_of(op, task)->chunk * op->segments + op->slot[task->slot].segment];
-}
-
-/* Before the result's piece that this receive writes is overwritten for the first and only time. */
-static void save_input(struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP || *is_saved(op, task)) return;
-    if (op->shadow_streams)
-        pccl__copy_stream(backup_of(op, piece), pccl__piece_result(op, piece), piece.bytes);
-    else
-        memcpy(backup_of(op, piece), pccl__piece_result(op, piece), piece.bytes);
-    *is_saved(op, task) = 1;
-}
-
-/* ---------------------------------------------------------------- lending */
-
-/* Would the receiver of `send` rather have the value somewhere else? What it has mapped it reads several times as fast
- * as what the system must fetch for it, which is more than a copy costs. */
+/* Is a value better sent from where its receiver has mapped it? That is read several times as fast as what the system
+ * must fetch, which is worth a copy. */
 static bool should_lend(const struct pccl__exec *exec, const struct pccl_operation *op, uint32_t send,
                         struct pccl__piece piece, const void *value) {
     return piece.bytes >= exec->lend_least && !piece.is_length && !pccl__pool_shares(exec->pool, value) &&
            channel_to(exec, op, op->schedule->plan.steps[send].peer)->maps;
 }
 
-/* The value of a send where its receiver has mapped it: an input that is going to be overwritten, at its backup. NULL:
- * enough is lent, or there is no memory. */
-static const void *lend(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
-                        struct pccl__piece piece, const void *value) {
-    bool backed = op->shadow_use == PCCL__SHADOW_BACKUP && pccl__pool_shares(exec->pool, op->shadow);
+/* A copy to send: of an input that is going to be overwritten, its backup. `value` NULL: it lies in several tensors.
+ * NULL: no memory, or enough is lent. */
+static const void *copy_for_sending(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
+                                    struct pccl__piece piece, const void *value) {
     bool is_input = op->schedule->previous[task->step] == PCCL__NO_STEP;
-    if (backed && is_input && piece.place.result != PCCL__NOWHERE && value == pccl__piece_result(op, piece)) {
-        if (!*is_saved(op, task))
-            memcpy(backup_of(op, piece), value, piece.bytes); /* to be read: not past the caches */
-        *is_saved(op, task) = 1;
-        return backup_of(op, piece);
-    }
-    if (exec->lent_bytes >= PCCL__LENT_BYTES) return NULL;
+    const void *backup = is_input ? pccl__operands_back(op, piece, op->slot[task->slot].segment) : NULL;
+    if (backup) return backup;
+    if (value && exec->lent_bytes >= PCCL__LENT_BYTES) return NULL;
     task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
     if (!task->scratch) return NULL;
     exec->lent_bytes += scratch_bytes(op);
-    return memcpy(task->scratch, value, piece.bytes);
+    if (value) return memcpy(task->scratch, value, piece.bytes);
+    pccl__operands_gather(op, piece, task->scratch);
+    return task->scratch;
 }
 
 static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
@@ -147,36 +129,30 @@ static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op,
     struct pccl__piece piece = piece_for(op, task);
     const void *value =
         previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
-    const void *lent = should_lend(exec, op, task->step, piece, value) ? lend(exec, op, task, piece, value) : NULL;
-    fill(op, task, lent ? lent : value, piece);
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, true);
-    if (status == PCCL_OK)
-        task->state = PCCL__TASK_POSTED;
-    else
-        drop_scratch(exec, op, task);
-    return status;
+    bool apart = !value && piece.bytes > 0;
+    const void *copy = apart || should_lend(exec, op, task->step, piece, value)
+                           ? copy_for_sending(exec, op, task, piece, value)
+                           : NULL;
+    if (apart && !copy) return PCCL_NO_MEMORY;
+    fill(op, task, copy ? copy : value, piece);
+    return post_task(exec, op, task, true);
 }
 
-/* Copies land in the result when they are the last write, lengths where they are kept; all else lands in scratch. */
+/* Copies land in the result when they are the last write and it lies together, lengths where they are kept; all else
+ * lands in scratch. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     struct pccl__piece piece = piece_for(op, task);
-    void *target;
-    if (piece.is_length) {
+    bool lands = !piece.is_length && step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece);
+    void *target = lands ? pccl__piece_result(op, piece) : NULL;
+    if (piece.is_length)
         target = pccl__length_at(op, piece.chunk);
-    } else if (step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece)) {
-        save_input(op, task, piece);
-        target = pccl__piece_result(op, piece);
-    } else {
+    else if (target)
+        pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    else
         target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
-        if (!target) return PCCL_NO_MEMORY;
-    }
+    if (!target) return PCCL_NO_MEMORY;
     fill(op, task, target, piece);
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, false);
-    if (status == PCCL_OK)
-        task->state = PCCL__TASK_POSTED;
-    else /* what else completes before the epoch stops may try again */
-        drop_scratch(exec, op, task);
-    return status;
+    return post_task(exec, op, task, false);
 }
 
 static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
@@ -248,27 +224,50 @@ static pccl_status close_task(struct pccl__exec *exec, struct pccl_operation *op
 
 /* ---------------------------------------------------------------- arithmetic */
 
+/* What has come with what the chunk held before. */
+static void reduce(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
+                   struct pccl__piece piece, uint8_t *target) {
+    uint32_t previous = op->schedule->previous[task->step];
+    const uint8_t *ours =
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+    const uint8_t *theirs = task->transfer.data;
+    bool received_first = step_of(op, task)->kind == PCCL__REDUCE_LEFT;
+    pccl__reduce_fn *kernel = exec->kernels->reduce[op->call.op][op->call.dtype];
+    if (ours) {
+        kernel(target, received_first ? theirs : ours, received_first ? ours : theirs, piece.place.elements);
+        return;
+    }
+    for (struct pccl__stretch it = {0}; pccl__piece_next(op, piece, &it);) {
+        ours = it.input;
+        kernel(target + it.offset, received_first ? theirs + it.offset : ours,
+               received_first ? ours : theirs + it.offset, it.elements);
+    }
+}
+
+/* A result that lies in several tensors, or that others wait for who have mapped scratch, is finished in scratch, from
+ * where it is sent. */
 static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__step *step = step_of(op, task);
     struct pccl__piece piece = piece_for(op, task);
-    uint32_t previous = op->schedule->previous[task->step];
-    const void *ours =
-        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
-    const void *theirs = task->transfer.data;
-    void *target = task->scratch, *result = NULL;
-    if (lands_in_result(op, task, piece)) {
-        save_input(op, task, piece);
-        result = pccl__piece_result(op, piece);
-        uint32_t reader = op->schedule->first_dependent[task->step];
-        if (reader == PCCL__NO_STEP || !should_lend(exec, op, reader, piece, result)) target = result;
-    }
-    bool received_first = step->kind == PCCL__REDUCE_LEFT;
-    exec->kernels->reduce[op->call.op][op->call.dtype](target, received_first ? theirs : ours,
-                                                       received_first ? ours : theirs, piece.place.elements);
+    bool lands = lands_in_result(op, task, piece);
+    if (lands) pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    uint8_t *together = lands ? pccl__piece_result(op, piece) : NULL;
+    uint32_t reader = op->schedule->first_dependent[task->step];
+    bool lends = together && reader != PCCL__NO_STEP && should_lend(exec, op, reader, piece, together);
+    uint8_t *target = together && !lends ? together : task->scratch;
+    reduce(exec, op, task, piece, target);
     if (step->complete && op->call.op == PCCL_AVG)
         exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.place.elements);
-    if (result && target != result) memcpy(result, target, piece.bytes);
+    if (lands && target != together) pccl__operands_spread(op, piece, target);
     task->value = target;
+}
+
+static void accept(struct pccl_operation *op, struct pccl__task *task) {
+    struct pccl__piece piece = piece_for(op, task);
+    task->value = task->transfer.data;
+    if (!task->scratch || !lands_in_result(op, task, piece)) return;
+    pccl__operands_save(op, piece, op->slot[task->slot].segment);
+    pccl__operands_spread(op, piece, task->value);
 }
 
 /* Applies an arrived receive whose predecessor is done, wakes its dependents, goes on with a receive that was waiting
@@ -279,7 +278,7 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
         uint32_t previous = schedule->previous[task->step], slot = task->slot, step = task->step;
         if (previous != PCCL__NO_STEP && task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
         if (step_of(op, task)->kind == PCCL__COPY)
-            task->value = task->transfer.data;
+            accept(op, task);
         else
             combine(exec, op, task);
         read_done(exec, op, task);
@@ -312,56 +311,6 @@ static uint32_t count_receives(const struct pccl_operation *op) {
     for (uint32_t i = 0; i < op->schedule->receives_count; i++)
         open += pccl__pieces_of(op, op->schedule->plan.steps[op->schedule->receives[i]].chunk);
     return open;
-}
-
-/* What no receive writes comes from our own input: our part of an all_gather, a broadcast's root. */
-static void copy_unreceived(struct pccl_operation *op) {
-    if (!op->input || !op->result || op->input == op->result) return;
-    uint32_t first, end;
-    pccl__layout_kept(&op->layout, &first, &end);
-    for (uint32_t chunk = first; chunk < end; chunk++) {
-        struct pccl__piece whole = {.place = pccl__layout_place(&op->layout, chunk)};
-        if (op->schedule->received[chunk] || whole.place.input == PCCL__NOWHERE || whole.place.result == PCCL__NOWHERE)
-            continue;
-        const uint8_t *source = pccl__piece_input(op, whole);
-        uint8_t *target = pccl__piece_result(op, whole);
-        if (source != target) memcpy(target, source, whole.place.elements * op->element_bytes);
-    }
-}
-
-/* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
- * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
- * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
- * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
-static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
-    uint64_t elements = pccl__layout_output(&op->layout);
-    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
-    bool overwrites = pccl__layout_overwrites(op->call.collective) && (uintptr_t)op->call.output == own && elements > 0;
-    bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
-    op->result = op->call.output;
-    if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
-    op->shadow_bytes = elements * op->element_bytes;
-    op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
-    if (!op->shadow) return PCCL_NO_MEMORY;
-    /* What is copied without a receive is not saved: a scaled input is, in a scan. */
-    op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
-    op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
-    return PCCL_OK;
-}
-
-/* PREMUL_SUM goes on from a copy. */
-static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *op) {
-    op->input = op->call.input;
-    if (op->call.op != PCCL_PREMUL_SUM || !pccl__reduces(op->call.collective)) return PCCL_OK;
-    uint64_t elements = pccl__layout_input(&op->layout);
-    if (elements == 0) return PCCL_OK;
-    op->scaled_bytes = elements * op->element_bytes;
-    op->scaled = pccl__pool_take(exec->pool, op->scaled_bytes);
-    if (!op->scaled) return PCCL_NO_MEMORY;
-    exec->kernels->scale[op->call.dtype](op->scaled, op->input, op->call.factor, elements);
-    op->input = op->scaled;
-    return PCCL_OK;
 }
 
 static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
@@ -424,14 +373,13 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
     pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
-    pccl_status status = scale_input(exec, op);
-    if (status == PCCL_OK) status = place_result(exec, op);
+    pccl_status status = pccl__operands_place(exec, op);
     if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     if (status == PCCL_OK) pccl__lengths_begin(op);
     if (status == PCCL_OK) status = fill_slots(exec, op);
     if (status == PCCL_OK) status = begin_data(exec, op);
-    if (status == PCCL_OK) copy_unreceived(op);
+    if (status == PCCL_OK) pccl__operands_keep(op);
     return status;
 }
 
@@ -498,22 +446,6 @@ bool pccl__exec_finished(const struct pccl_operation *op) {
     return op->finish.begun && op->finish.next == op->finish.steps;
 }
 
-void pccl__exec_publish(struct pccl_operation *op) {
-    if (op->shadow_use == PCCL__SHADOW_RESULT) memcpy(op->call.output, op->shadow, op->shadow_bytes);
-}
-
-size_t pccl__exec_restore(struct pccl_operation *op, size_t most) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return 0;
-    size_t brought = 0;
-    for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
-        if (!op->saved[op->restored]) continue;
-        struct pccl__piece piece = pccl__piece_of(op, op->restored / op->segments, op->restored % op->segments);
-        memcpy(pccl__piece_result(op, piece), backup_of(op, piece), piece.bytes);
-        brought += piece.bytes;
-    }
-    return brought;
-}
-
 static void cancel_one(struct pccl__channel *channel, struct pccl__transfer *transfer, pccl_status why) {
     if (transfer->state == PCCL__POSTED) channel->ops->cancel(channel, transfer, why);
 }
@@ -540,11 +472,12 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     exec->windows_bytes -= op->slots * scratch_bytes(op);
     op->slots = 0;
     pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
-    pccl__pool_put(exec->pool, op->shadow, op->shadow_bytes);
-    pccl__pool_put(exec->pool, op->scaled, op->scaled_bytes);
+    pccl__operands_release(exec, op);
     free(op->begins);
+    pccl__tensors_free(op->tensors);
     op->begins = NULL;
-    op->arena = op->shadow = op->scaled = NULL;
+    op->tensors = NULL;
+    op->arena = NULL;
 }
 
 uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *op, uint8_t *waits) {

@@ -18,6 +18,10 @@
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
  * PREMUL_SUM begins with a scaled copy of the whole input, which then stands for it.
+ *
+ * A piece of several tensors (tensors.h) is brought together in scratch before it is sent for the first time, and what is
+ * its last value arrives, or is finished, in scratch too and is spread from there: two copies in the cache, for transfers
+ * as large and as few as those of one vector. So much scratch is needed as first sends are under way, the vector at most.
  */
 #ifndef PCCL_ENGINE_EXEC_H
 #define PCCL_ENGINE_EXEC_H
@@ -62,11 +66,6 @@ bool pccl__exec_data_done(const struct pccl_operation *operation, bool sent);
 /* Starts the finish phase. Errors as above. */
 pccl_status pccl__exec_begin_finish(struct pccl__exec *exec, struct pccl_operation *operation);
 bool pccl__exec_finished(const struct pccl_operation *operation);
-/* The operation commits: the output gets the result, if it grew elsewhere. */
-void pccl__exec_publish(struct pccl_operation *operation);
-/* It does not, or cannot any more: the input gets back what was overwritten, `most` bytes of it, to the end of a piece.
- * After pccl__exec_cancel, so that nothing lands any more. Returns how many; 0: all is back. */
-size_t pccl__exec_restore(struct pccl_operation *operation, size_t most);
 /* Cancels posted transfers; they complete with `why` later. All of them, or with OK, for an operation that has
  * succeeded, those that have served: its part of the finish phase others may still wait for, and that stays posted
  * until they have it, or until the epoch ends. */

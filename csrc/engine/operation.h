@@ -18,6 +18,7 @@
 #include "engine/layout.h"
 #include "engine/schedule.h"
 #include "engine/tags.h"
+#include "engine/tensors.h"
 #include "pccl.h"
 
 struct pccl__core;
@@ -36,7 +37,7 @@ struct pccl__task {
     void *value;      /* receives: where the chunk's value is once this is DONE */
 };
 
-/* How an input that the result will overwrite survives an abort (exec.c, place_result). */
+/* How an input that the result will overwrite survives an abort (operands.c, place_result). */
 enum pccl__shadow_use { PCCL__SHADOW_NONE, PCCL__SHADOW_RESULT, PCCL__SHADOW_BACKUP };
 
 /* A segment that is under way through all rounds. */
@@ -94,6 +95,7 @@ struct pccl_operation {
     struct pccl__layout layout;
     uint32_t pair[2]; /* of a send or receive: the ranks at the two positions, which are source and target */
     uint64_t *begins; /* of uneven parts: what the layout points to; malloc'ed */
+    struct pccl__tensors *tensors; /* that are reduced together; else NULL */
     const struct pccl__schedule *schedule;
     size_t element_bytes;
     uint64_t segment_elements;
@@ -103,10 +105,10 @@ struct pccl_operation {
     uint32_t open_receives;            /* not yet applied, over all segments; sends are counted in the slots */
     struct pccl__slot *slot;
     struct pccl__task *task; /* [slots * steps] */
-    const uint8_t *input;    /* the caller's, or `scaled` */
+    const uint8_t *input;    /* the caller's, or `scaled`; NULL: it lies in `tensors` */
     uint8_t *scaled;         /* PREMUL_SUM: the input times the factor, in pool memory; else NULL */
     size_t scaled_bytes;
-    uint8_t *result; /* the output, or the shadow */
+    uint8_t *result; /* the output, or the shadow; NULL: it lies in `tensors` */
     uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;
     bool shadow_streams; /* past the caches */

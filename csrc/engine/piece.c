@@ -73,11 +73,43 @@ uint32_t pccl__pieces_of(const struct pccl_operation *op, uint32_t chunk) {
     return (uint32_t)max_u64(pieces, moves_when_empty(op));
 }
 
+/* ---------------------------------------------------------------- where */
+
+/* `memory` is all that a buffer has, unless that lies in tensors. */
+static uint8_t *within(const struct pccl_operation *op, const uint8_t *memory, uint64_t place) {
+    return memory && place != PCCL__NOWHERE ? (uint8_t *)(uintptr_t)memory + place * op->element_bytes : NULL;
+}
+
+bool pccl__piece_next(const struct pccl_operation *op, struct pccl__piece piece, struct pccl__stretch *stretch) {
+    const uint8_t *input = within(op, op->input, piece.place.input);
+    uint8_t *result = within(op, op->result, piece.place.result);
+    uint64_t begin = piece.place.input, elements = piece.place.elements;
+    if (op->tensors) {
+        if (!pccl__tensors_next(op->tensors, begin, begin + elements, stretch)) return false;
+        if (input) stretch->input = input + stretch->offset;
+        if (result) stretch->result = result + stretch->offset;
+        return true;
+    }
+    if (stretch->elements || elements == 0) return false;
+    *stretch = (struct pccl__stretch){.input = input, .result = result, .elements = elements};
+    return true;
+}
+
+/* The stretch that all of a piece is; a zeroed one where it is several, or empty. */
+static struct pccl__stretch whole(const struct pccl_operation *op, struct pccl__piece piece) {
+    struct pccl__stretch stretch = {0};
+    bool found = pccl__piece_next(op, piece, &stretch) && stretch.elements == piece.place.elements;
+    return found ? stretch : (struct pccl__stretch){0};
+}
+
 const uint8_t *pccl__piece_input(const struct pccl_operation *op, struct pccl__piece piece) {
-    return piece.is_length ? pccl__length_at(op, piece.chunk) : op->input + piece.place.input * op->element_bytes;
+    if (piece.is_length) return pccl__length_at(op, piece.chunk);
+    if (op->tensors && !op->input) return whole(op, piece).input;
+    return op->input + piece.place.input * op->element_bytes;
 }
 
 uint8_t *pccl__piece_result(const struct pccl_operation *op, struct pccl__piece piece) {
+    if (op->tensors && !op->result) return whole(op, piece).result;
     return op->result + piece.place.result * op->element_bytes;
 }
 

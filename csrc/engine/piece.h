@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * piece.h - one segment of one chunk: where it lies in our buffers, how long it is, whether it moves.
+ * piece.h - one segment of one chunk: where it lies in our buffers, how long it is, whether it moves. Of tensors that
+ * are reduced together it may lie in several.
  *
  * Must not know: channels, tasks, when anything moves.
  *
@@ -34,9 +35,11 @@ void pccl__pieces_cut(struct pccl_operation *operation, uint32_t segment_bytes, 
 struct pccl__piece pccl__piece_of(const struct pccl_operation *operation, uint32_t chunk, uint32_t segment);
 /* How many of the data of a chunk move. */
 uint32_t pccl__pieces_of(const struct pccl_operation *operation, uint32_t chunk);
-/* Where it lies; only of one that is there. */
+/* Where it lies; only of one that is there. NULL: in several tensors. */
 const uint8_t *pccl__piece_input(const struct pccl_operation *operation, struct pccl__piece piece);
 uint8_t *pccl__piece_result(const struct pccl_operation *operation, struct pccl__piece piece);
+/* A walk along what of it lies together in both: input and result of a stretch are NULL where it has none. */
+bool pccl__piece_next(const struct pccl_operation *operation, struct pccl__piece piece, struct pccl__stretch *stretch);
 
 /* Memory that operation->lengths needs; 0 where no lengths go first. */
 size_t pccl__lengths_bytes(const struct pccl_operation *operation);

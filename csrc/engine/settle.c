@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/match.h"
+#include "engine/operands.h"
 
 static struct pccl_operation *operation_at(struct list *node) { return LIST_ENTRY(node, struct pccl_operation, link); }
 
@@ -78,7 +79,7 @@ void pccl__core_abort_notice(struct pccl__core *core, const struct pccl__notice 
 bool pccl__core_restore(struct pccl__core *core) {
     for (struct list *node = core->open.next; core->frozen && node != &core->open; node = node->next) {
         struct pccl_operation *op = operation_at(node);
-        if (!op->is_fetch && op->state == PCCL__DATA && pccl__exec_restore(op, RESTORE_BYTES) > 0) return true;
+        if (!op->is_fetch && op->state == PCCL__DATA && pccl__operands_restore(op, RESTORE_BYTES) > 0) return true;
     }
     return false;
 }
@@ -136,7 +137,7 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         node = node->next;
         if (op->is_fetch) continue;
         if (op->state == PCCL__FINISH && named(view, op->name)) {
-            pccl__exec_publish(op);
+            pccl__operands_publish(op);
             pccl__core_step_settled(core, op);
             pccl__operation_end(op, PCCL_OK, "success");
             continue;

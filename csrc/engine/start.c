@@ -297,6 +297,7 @@ void pccl__core_begin(struct pccl__core *core, struct pccl_operation *op) {
     op->name.sequence = op->entry->sequence;
     op->layout.chunks = op->schedule->plan.chunks;
     op->stamp = pccl__stamp_pack(&op->call, &op->layout, op->algorithm);
+    if (op->tensors) pccl__stamp_tensors(&op->stamp, op->tensors->begins, op->tensors->count);
     op->entry->operation = op;
     op->entry->fingerprint = pccl__stamp_fingerprint(&op->stamp);
     op->info.algorithm = op->algorithm;
@@ -347,17 +348,23 @@ static pccl_status admit(struct pccl__core *core, const pccl_call *call, struct 
                          pccl_error *error) {
     struct pccl__layout layout;
     uint64_t *begins;
+    struct pccl__tensors *tensors = NULL;
     pccl_status status = judge(core, call, &layout, &begins, error);
     if (status != PCCL_OK) return status;
-    struct pccl_operation *op = pccl__operation_new(core, call);
-    if (!op) {
+    if (call->tensors) status = pccl__tensors_new(call, &tensors, error);
+    struct pccl_operation *op = status == PCCL_OK ? pccl__operation_new(core, call) : NULL;
+    if (status == PCCL_OK && !op) status = pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
+    if (status != PCCL_OK) {
         free(begins);
-        return pccl__fail(error, PCCL_NO_MEMORY, "no memory for an operation");
+        pccl__tensors_free(tensors);
+        return status;
     }
     op->layout = layout;
     op->begins = begins;
+    op->tensors = tensors;
     op->call.count = layout.count;
     op->call.input_counts = op->call.output_counts = NULL;
+    if (tensors) op->call.tensors = tensors->tensor, op->call.input = op->call.output = NULL;
     *operation = op;
     return PCCL_OK;
 }

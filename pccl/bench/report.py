@@ -25,6 +25,7 @@ class Row:
     dtype: str
     in_place: bool
     inflight: int
+    coalesced: bool
     priority: int
     beside: int
     commit: str

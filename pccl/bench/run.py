@@ -45,7 +45,8 @@ def _team(name: str, settings: Settings, master: str, folder: Path) -> Team:
 
 def _shapes(settings: Settings) -> Iterator[Shape]:
     for size in (0,) if settings.op == "barrier" else settings.sizes:
-        yield Shape(settings.op, size, settings.dtype, settings.in_place, settings.peers, settings.inflight)
+        many = settings.inflight, settings.coalesced
+        yield Shape(settings.op, size, settings.dtype, settings.in_place, settings.peers, *many)
 
 
 def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
@@ -69,6 +70,7 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
             dtype=shape.dtype,
             in_place=shape.in_place,
             inflight=shape.inflight,
+            coalesced=shape.coalesced,
             priority=settings.priority,
             beside=settings.beside,
             commit=settings.commit,

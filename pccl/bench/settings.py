@@ -17,7 +17,8 @@ from pccl.bench.sizes import show
 class Settings:
     """What the command line may choose. `connections` per link, 0 lets pccl choose; `transport` "auto", "tcp" or "shm"
     is for all that have the choice; `commit`, `algorithm` and `priority` are pccl's; `inflight` operations run at a
-    time, and share the bytes of a size among them; all the while an all_reduce of `beside` bytes is under way."""
+    time, and share the bytes of a size among them (`coalesced`: they are arrays of one); all the while an all_reduce of
+    `beside` bytes is under way."""
 
     op: str
     peers: int
@@ -33,11 +34,13 @@ class Settings:
     inflight: int
     priority: int = 0
     beside: int = 0
+    coalesced: bool = False
 
     @property
     def title(self) -> str:
-        """The collective, how many run at a time if more than one, beside what: "all_reduce x16 by 64M"."""
-        count = "" if self.inflight == 1 else f" x{self.inflight}"
+        """The collective, how many run at a time if more than one, and in one call or not, beside what: "all_reduce x16
+        by 64M", "all_reduce of 16"."""
+        count = "" if self.inflight == 1 else f" {'of ' if self.coalesced else 'x'}{self.inflight}"
         return self.op + count + (f" by {show(self.beside)}" if self.beside else "")
 
 
@@ -49,6 +52,10 @@ def problems(settings: Settings) -> list[str]:
         lines.append(f"--algorithm {settings.algorithm}: choose from {', '.join(known)}")
     elif settings.op in ("barrier", "send_recv") and settings.algorithm != "auto":
         lines.append(f"{settings.op} takes no --algorithm")
+    if settings.coalesced and settings.op != "all_reduce":
+        lines.append(f"{settings.op} cannot be --coalesced: only all_reduce takes many arrays")
+    if settings.coalesced and settings.versus:
+        lines.append("--coalesced and --vs: only pccl's call with many arrays is timed")
     if settings.beside and settings.versus:
         lines.append("--beside and --vs: only pccl runs beside itself")
     return lines

@@ -29,7 +29,7 @@ TO_ROOT = ("reduce", "gather")
 @dataclass(frozen=True)
 class Shape:
     """What is asked for: `size` in bytes is the whole buffer of the larger side, as nccl-tests counts it, of all
-    `inflight` operations together that run at a time."""
+    `inflight` operations together that run at a time, or of one call for all of them (`coalesced`)."""
 
     op: str
     size: int
@@ -37,6 +37,7 @@ class Shape:
     in_place: bool
     peers: int
     inflight: int = 1
+    coalesced: bool = False
 
     @property
     def count(self) -> int:

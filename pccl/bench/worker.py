@@ -32,6 +32,9 @@ class Worker:
         """Gets buffers for a shape and binds them. Raises ValueError for what the contender does not offer."""
         shape = Shape(**fields, peers=self._contender.seat.peers)
         self._works = [Work(shape, self._contender.rank, part) for part in range(shape.inflight)]
+        if shape.coalesced:
+            self._call = self._contender.bind_coalesced(self._works)
+            return
         calls = [self._contender.bind(work, start=shape.inflight > 1) for work in self._works]
         self._call = calls[0] if shape.inflight == 1 else partial(_all_at_once, calls)
 

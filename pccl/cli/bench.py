@@ -51,6 +51,7 @@ def bench(
     ] = "auto",
     algorithm: Annotated[str, typer.Option(help="pccl: force one, as ring; auto chooses by size.")] = "auto",
     inflight: Annotated[int, typer.Option(min=1, help="Operations at a time, which share the bytes of a size.")] = 1,
+    coalesced: Annotated[bool, typer.Option("--coalesced", help="pccl: these are arrays of one all_reduce.")] = False,
     priority: Annotated[int, typer.Option(min=-3, max=3, help="pccl: of what is timed; others have 0.")] = 0,
     beside: Annotated[str, typer.Option(help="pccl: keep an all_reduce of so many bytes under way meanwhile.")] = "",
 ) -> None:
@@ -71,7 +72,7 @@ def bench(
         other = bench_sizes.parse(beside)[0] if beside else 0
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--sizes, --beside") from wrong
-    ours = (commit, rounds, connections, transport, algorithm, inflight, priority, other)
+    ours = (commit, rounds, connections, transport, algorithm, inflight, priority, other, coalesced)
     settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))

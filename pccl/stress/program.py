@@ -71,5 +71,5 @@ def task(seed: int, step: int, index: int, size_bytes: int, collectives: Sequenc
     return Task(collective, size_bytes, dtype, in_place, wish, deterministic, salt)
 
 
-_WHOLE = ("all_reduce", "reduce", "scan", "exscan", "broadcast", "barrier")
+_WHOLE = ("all_reduce", "all_reduce_coalesced", "reduce", "scan", "exscan", "broadcast", "barrier")
 assert set(_WHOLE) < set(COLLECTIVES)

@@ -175,6 +175,16 @@ def all_reduce(turn: Turn, elements: int, in_place: bool, **more: Any) -> Work:
     return Work(turn, "all_reduce", arguments, more, lambda info: turn.summed(recv), intact, bound=False)
 
 
+def all_reduce_coalesced(turn: Turn, elements: int, in_place: bool, **more: Any) -> Work:
+    """The same in tensors of very different lengths, some of them empty, the last one first."""
+    few, many = elements // 3, elements // 128
+    counts = [0, 1, few, *[many] * 40, 0, elements - 1 - few - 40 * many]
+    send = turn.give(elements)
+    recv = send if in_place else turn.place(elements)
+    arguments, intact = (split(send, counts)[::-1], split(recv, counts)[::-1]), lambda: turn.holds(send, elements)
+    return Work(turn, "all_reduce_coalesced", arguments, more, lambda info: turn.summed(recv), intact, bound=False)
+
+
 def reduce(turn: Turn, elements: int, in_place: bool, **more: Any) -> Work:
     """The sum is the root's."""
     root, send = turn.root, turn.give(elements)
@@ -368,15 +378,18 @@ COLLECTIVES: dict[str, Callable[..., Work]] = {
         *(all_reduce, reduce_scatter, all_gather, broadcast, barrier),
         *(reduce, gather, scatter, all_to_all, scan, exscan, reduce_scatter_v, all_gather_v),
         *(gather_v, scatter_v, all_to_all_v),
+        all_reduce_coalesced,
     )
 }
 """They take a Turn, elements of a part, whether in place, and what else the call takes (`algorithm`)."""
 
+_OF_ALL_REDUCE = (
+    *(Algorithm.RING, Algorithm.DIRECT, Algorithm.HALVING),
+    *(Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
+)
 ALGORITHMS = {
-    "all_reduce": (
-        *(Algorithm.RING, Algorithm.DIRECT, Algorithm.HALVING),
-        *(Algorithm.STAR, Algorithm.DOUBLING, Algorithm.HIERARCHICAL),
-    ),
+    "all_reduce": _OF_ALL_REDUCE,
+    "all_reduce_coalesced": _OF_ALL_REDUCE,
     "reduce_scatter": (Algorithm.RING, Algorithm.HALVING),
     "all_gather": (Algorithm.RING, Algorithm.BRUCK),
     "broadcast": (Algorithm.CHAIN, Algorithm.BINOMIAL, Algorithm.STAR),
@@ -391,6 +404,7 @@ ALGORITHMS = {
 
 DETERMINISTIC = {
     "all_reduce": (Algorithm.AUTO, Algorithm.HALVING, Algorithm.DOUBLING),
+    "all_reduce_coalesced": (Algorithm.AUTO, Algorithm.HALVING, Algorithm.DOUBLING),
     "reduce_scatter": (Algorithm.AUTO, Algorithm.HALVING),
     "reduce_scatter_v": (Algorithm.AUTO,),
     "reduce": (Algorithm.AUTO, Algorithm.BINOMIAL),

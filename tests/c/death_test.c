@@ -50,9 +50,9 @@ static void give_back(struct one *it, uint32_t rank) {
 
 static const char *name_of(const struct one *it) {
     static char name[120];
-    snprintf(name, sizeof name, "%s by %s, seed %d%s%s", pccl_collective_name(it->planner->collective),
+    snprintf(name, sizeof name, "%s by %s, seed %d%s%s%s", pccl_collective_name(it->planner->collective),
              pccl_algorithm_name(it->planner->algorithm), (int)it->seed, it->step.in_place ? ", in place" : "",
-             it->step.uneven ? ", uneven" : "");
+             it->step.uneven ? ", uneven" : "", it->step.tensors ? ", in tensors" : "");
     return name;
 }
 
@@ -126,6 +126,7 @@ static struct program_step step_of(const struct pccl__planner *planner, uint64_t
                                  .number = (uint32_t)seed,
                                  .in_place = seed & 1,
                                  .uneven = seed & 2 && may_be_uneven(planner),
+                                 .tensors = seed & 2 && planner->collective == PCCL_ALL_REDUCE ? 6 : 0,
                                  .root_is_last = seed & 4};
 }
 

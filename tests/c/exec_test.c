@@ -2,7 +2,8 @@
  *
  * exec_test.c - what chance seldom brings (what the executor does in general, core_test tries). Parts of very different
  * lengths: the longest of all may be the one that stays where it is, so that for most of its segments nothing moves.
- * Inputs that are scaled first and overwritten by the result: an abort brings them back as they were, for every plan.
+ * Inputs that are scaled first and overwritten by the result: an abort brings them back as they were, for every plan,
+ * and those of many tensors, too.
  */
 #include "engine/exec.h"
 
@@ -74,7 +75,7 @@ static void test_longest_part_stays(uint32_t flags) {
 enum { SCALED = 600, SURVIVORS = MEMBERS - 1 };
 
 /* In place where that has a meaning; the last member dies before it has begun. */
-static void test_scaled_input_survives(pccl_collective collective, pccl_algorithm algorithm) {
+static void test_scaled_input_survives(pccl_collective collective, pccl_algorithm algorithm, bool in_tensors) {
     struct pccl__core_options options = {
         .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100, .segment_bytes = SEGMENT_BYTES};
     struct cores c;
@@ -86,10 +87,15 @@ static void test_scaled_input_survives(pccl_collective collective, pccl_algorith
     for (uint32_t rank = 0; rank < SURVIVORS; rank++) {
         size_t count = scatters ? SCALED / MEMBERS : SCALED;
         memcpy(memory[rank], before, sizeof before);
+        pccl_tensor tensors[SCALED / 50];
+        for (int i = 0; i < SCALED / 50; i++) /* the last one first */
+            tensors[i].input = tensors[i].output = memory[rank] + SCALED - (i + 1) * 50, tensors[i].count = 50;
         ops[rank] = cores_start(&c, rank,
                                 (pccl_call){.collective = collective,
                                             .dtype = PCCL_FLOAT64,
                                             .op = PCCL_PREMUL_SUM,
+                                            .tensors = in_tensors ? tensors : NULL,
+                                            .tensors_count = in_tensors ? SCALED / 50 : 0,
                                             .algorithm = algorithm,
                                             .count = count,
                                             .input = memory[rank],
@@ -222,7 +228,8 @@ int main(void) {
     for (int c = 0; c < PCCL_COLLECTIVE_COUNT; c++)
         for (int a = 0; a < PCCL_ALGORITHM_COUNT && pccl__reduces((pccl_collective)c); a++)
             if (pccl__planner_find((pccl_collective)c, (pccl_algorithm)a))
-                test_scaled_input_survives((pccl_collective)c, (pccl_algorithm)a);
+                for (int many = 0; many <= (c == PCCL_ALL_REDUCE); many++)
+                    test_scaled_input_survives((pccl_collective)c, (pccl_algorithm)a, many);
     test_last_word_behind_a_full_window();
     test_last_word_of_a_stopped_epoch();
     test_longest_part_stays(0);

@@ -152,6 +152,38 @@ static void sum(struct cores *c, uint32_t count, pccl_algorithm algorithm, bool 
     for (uint32_t p = 0; p < PEERS; p++) expect_values(calls[p].output, count, 0, PEERS);
 }
 
+enum { TENSORS = 8 };
+
+/* The last one first, so that pieces of the vector lie in several. */
+static void sum_tensors(struct cores *c, pccl_algorithm algorithm) {
+    pccl_call calls[PEERS];
+    pccl_tensor tensors[PEERS][TENSORS];
+    const uint64_t length = BIG / TENSORS;
+    for (uint32_t p = 0; p < PEERS; p++) {
+        for (uint32_t i = 0; i < BIG; i++) input[p][i] = value(p, i);
+        for (uint32_t i = 0; i < TENSORS; i++) {
+            int32_t *at = input[p] + (TENSORS - 1 - i) * length;
+            tensors[p][i] = (pccl_tensor){.input = at, .output = at, .count = length};
+        }
+        calls[p] = (pccl_call){.collective = PCCL_ALL_REDUCE,
+                               .dtype = PCCL_INT32,
+                               .algorithm = algorithm,
+                               .tensors = tensors[p],
+                               .tensors_count = TENSORS};
+    }
+    collectively(c, calls);
+    for (uint32_t p = 0; p < PEERS; p++) expect_values(input[p], BIG, 0, PEERS);
+}
+
+static void story_of_tensors(void) {
+    struct cores c;
+    if (!make(&c)) return;
+    install(&c, NULL, 0);
+    sum_tensors(&c, PCCL_RING);
+    sum_tensors(&c, PCCL_HALVING);
+    cores_free(&c);
+}
+
 static void story_of_sums(void) {
     struct cores c;
     if (!make(&c)) return;
@@ -440,6 +472,7 @@ static void story_of_engines(void) {
 
 int main(void) {
     if (!memory_supported()) return 77;
+    without_each(story_of_tensors, "tensors");
     without_each(story_of_sums, "sums");
     without_each(story_of_moves, "moves");
     without_each(story_of_folds, "folds");

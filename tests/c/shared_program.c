@@ -38,6 +38,7 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
     if (!pccl__reduces_dtype(step.call.op, step.call.dtype)) step.call.op = PCCL_SUM;
     step.root_is_last = is_rooted(collective) && prng_below(random, 2);
     step.uneven = in_parts(collective) && prng_below(random, 2);
+    if (collective == PCCL_ALL_REDUCE && number % 2) step.tensors = 1 + number % 7;
     if (all_links && pccl__reduces(collective) && prng_below(random, 3) == 0) step.call.flags = PCCL_DETERMINISTIC;
     if (prng_below(random, 2)) return step;
     pccl_algorithm *wish = &step.call.algorithm;
@@ -215,8 +216,18 @@ static double expected(const struct program_step *step, struct program_group gro
     }
 }
 
+/* Inputs, or outputs, of all tensors behind one another in `whole`. */
+static void bring_together(const struct program_buffers *buffers, bool outputs, uint8_t *whole) {
+    for (uint32_t i = 0; i < buffers->tensors_count; i++) {
+        const pccl_tensor *it = &buffers->tensors[i];
+        memcpy(whole, outputs ? it->output : it->input, it->count * buffers->element);
+        whole += it->count * buffers->element;
+    }
+}
+
 uint64_t program_first_wrong(const struct program_step *step, struct program_group group,
                              const struct program_buffers *buffers) {
+    bring_together(buffers, true, buffers->output);
     uint64_t elements = output_length(step, group), stride = elements > 300 ? 37 : 1;
     for (uint64_t i = 0; i < elements; i += i + stride < elements ? stride : 1)
         if (get(step->call.dtype, buffers->output, i) != expected(step, group, i)) return i;
@@ -225,12 +236,41 @@ uint64_t program_first_wrong(const struct program_step *step, struct program_gro
 
 /* ---------------------------------------------------------------- buffers */
 
+/* Of very different lengths, some of them empty. */
+static void cut_up(const struct program_step *step, struct program_buffers *buffers) {
+    uint64_t count = step->call.count, lengths[] = {1, count / 3, 0, 5, count / 64};
+    buffers->tensors = calloc(step->tensors, sizeof *buffers->tensors);
+    buffers->tensors_count = step->tensors;
+    for (uint32_t i = 0; i < step->tensors; i++) {
+        bool is_last = i + 1 == step->tensors;
+        uint64_t length = is_last ? count : min_u64(lengths[(step->number / 2 + i) % 5], count);
+        buffers->tensors[i].count = length;
+        count -= length;
+    }
+}
+
+/* Out of place, and every third in place where the step is, an output has a place of its own. */
+static void lay_apart(const struct program_step *step, struct program_buffers *buffers) {
+    size_t bytes = buffers->input_bytes + step->tensors * buffers->element, at = bytes;
+    buffers->apart = calloc(2, bytes);
+    const uint8_t *before = buffers->before;
+    for (uint32_t i = 0; i < step->tensors; i++) {
+        pccl_tensor *it = &buffers->tensors[i];
+        at -= (it->count + 1) * buffers->element; /* with a gap */
+        bool in_place = step->in_place && (i % 3 != 2 || step->number & 4);
+        it->input = buffers->apart + at;
+        it->output = buffers->apart + at + (in_place ? 0 : bytes);
+        memcpy(buffers->apart + at, before, it->count * buffers->element);
+        before += it->count * buffers->element;
+    }
+}
+
 pccl_call program_prepare(const struct program_step *step, struct program_group group,
                           struct program_buffers *buffers) {
     pccl_call call = step->call;
     size_t element = pccl_dtype_bytes(call.dtype);
     uint64_t in = input_length(step, group), out = output_length(step, group);
-    *buffers = (struct program_buffers){.input_bytes = in * element, .output_bytes = out * element};
+    *buffers = (struct program_buffers){.input_bytes = in * element, .output_bytes = out * element, .element = element};
     buffers->before = malloc(buffers->input_bytes + 1);
     for (uint64_t i = 0; i < in; i++)
         put(call.dtype, buffers->before, i, value(group.members[group.rank], step->number, i));
@@ -254,6 +294,13 @@ pccl_call program_prepare(const struct program_step *step, struct program_group 
         for (call.root = 0; group.members[call.root] != (sends ? step->target : step->source);) call.root++;
     }
     call.factor = factor_of(group.members[group.rank]);
+    if (step->tensors) {
+        cut_up(step, buffers);
+        lay_apart(step, buffers);
+        call.input = call.output = NULL;
+        call.tensors = buffers->tensors;
+        call.tensors_count = buffers->tensors_count;
+    }
     if (!step->uneven) return call;
     call.flags |= PCCL_UNEVEN;
     call.count = part(step, group.rank, group.rank);
@@ -270,9 +317,12 @@ void program_release(struct program_buffers *buffers) {
     free(buffers->memory);
     free(buffers->other);
     free(buffers->before);
+    free(buffers->tensors);
+    free(buffers->apart);
     *buffers = (struct program_buffers){0};
 }
 
 bool program_input_intact(const struct program_buffers *buffers) {
+    bring_together(buffers, false, buffers->input);
     return memcmp(buffers->input, buffers->before, buffers->input_bytes) == 0;
 }

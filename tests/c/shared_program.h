@@ -17,6 +17,7 @@ struct program_step {
     pccl_call call; /* without buffers, counts, root */
     uint32_t number;
     bool in_place, uneven, root_is_last;
+    uint32_t tensors;        /* of an all_reduce: so many make up its vector; 0: it is one */
     uint32_t source, target; /* of a SEND, and the RECV that it is for `target`: numbers of peers */
 };
 
@@ -32,11 +33,16 @@ struct program_group {
     const uint32_t *members;
 };
 
-/* Memory and counts of one call; `before` is a copy of the input. */
+/* Memory and counts of one call; `before` is a copy of the input. Tensors lie in `apart`, the last one first, and are
+ * brought together in `input` and `output` when these are looked at. */
 struct program_buffers {
     uint8_t *memory, *other;
     uint8_t *input, *output, *before;
     uint64_t input_bytes, output_bytes;
+    pccl_tensor *tensors;
+    uint32_t tensors_count;
+    size_t element;
+    uint8_t *apart;
     uint64_t input_counts[PROGRAM_MEMBERS_MAX], output_counts[PROGRAM_MEMBERS_MAX];
 };
 /* Fills the input. What points to the counts is valid as long as `buffers` stays where it is. */

@@ -62,5 +62,9 @@ def test_parts_have_room_for_a_ballot_and_share_the_size(collective: str, size: 
     for size_bytes in (1, 8192, 4 << 20):
         elements = Task(collective, size_bytes, "int64").elements(size)
         assert elements >= PART_MIN
-        parts = 1 if collective in ("all_reduce", "reduce", "scan", "exscan", "broadcast", "barrier") else size
+        parts = (
+            1
+            if collective in ("all_reduce", "all_reduce_coalesced", "reduce", "scan", "exscan", "broadcast", "barrier")
+            else size
+        )
         assert elements * parts * 8 <= max(size_bytes, parts * 8 * PART_MIN)

@@ -29,9 +29,20 @@ def calls(collective: str, in_place: bool, dtype: str = "float32", salt: int = 0
     return [COLLECTIVES[collective](turn, ELEMENTS, in_place) for turn in turns]
 
 
+def arrays_of(work: Work) -> Arrays:
+    """Its arguments; where they are tensors, the memory that these were cut from."""
+    return [
+        one[0].base[: sum(it.nbytes for it in one)].view(one[0].dtype)
+        if isinstance(one, list) and isinstance(one[0], np.ndarray)
+        else one
+        for one in work.arguments
+    ]
+
+
 def carry_out(works: list[Work]) -> Arrays:
     """What pccl should do: the arrays that hold results, by rank; None where there is none."""
-    given, kind = [[np.copy(one) for one in work.arguments] for work in works], works[0].name.removesuffix("_v")
+    given = [[np.copy(one) for one in arrays_of(work)] for work in works]
+    kind = works[0].name.removesuffix("_v").removesuffix("_coalesced")
     uneven = works[0].name.endswith("_v")
     if kind == "barrier":
         return [None] * SIZE
@@ -39,7 +50,7 @@ def carry_out(works: list[Work]) -> Arrays:
         results = [work.arguments[0] for work in works]
         wanted: Arrays = [given[works[0].arguments[1]][0]] * SIZE
     elif kind in ("all_reduce", "reduce", "scan", "exscan"):
-        results = [work.arguments[1] for work in works]
+        results = [arrays_of(work)[1] for work in works]
         sends = [one[0] for one in given]
         sums = [sum(sends[:count]) for count in range(SIZE + 1)]
         only = works[0].arguments[2] if kind == "reduce" else None
@@ -89,7 +100,15 @@ def test_what_is_right_is_taken_and_tells_whose_it_is(collective: str, in_place:
             assert all(it in (None, [NUMBERS[root] % SLOTS]) for it in told)
         else:
             assert all(it in (None, everyone) for it in told)
-        if collective in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "scatter"):
+        if collective in (
+            "all_reduce",
+            "all_reduce_coalesced",
+            "reduce_scatter",
+            "all_gather",
+            "all_to_all",
+            "broadcast",
+            "scatter",
+        ):
             assert None not in told
 
 

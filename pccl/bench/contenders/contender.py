@@ -91,6 +91,10 @@ class Contender(ABC):
         """A function that performs the work once, or only starts it: then what it returns has a `wait()`. All that can
         be done before is done here. Raises ValueError for what the library does not offer."""
 
+    def bind_coalesced(self, works: Sequence[Work]) -> Callable[[], Any]:
+        """The same for one call that performs all of them. Raises ValueError where the library has none."""
+        raise ValueError("there is no call for many arrays")
+
     @abstractmethod
     def barrier(self) -> None:
         """Waits for all processes of the team."""

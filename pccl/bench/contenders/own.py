@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -87,6 +87,13 @@ class Own(Contender):
             return call()
 
         return broadcast
+
+    def bind_coalesced(self, works: Sequence[Work]) -> Callable[[], Any]:
+        """Works of an all_reduce."""
+        sources, targets = [work.source for work in works], [work.target for work in works]
+        out = None if works[0].shape.in_place else targets
+        options = {"algorithm": self._algorithm, "priority": self._priority}
+        return partial(self._comm.all_reduce_coalesced, sources, out, **options)
 
     def barrier(self) -> None:
         """A collective like any other."""
