@@ -104,7 +104,7 @@ static pccl_status post_task(struct pccl__exec *exec, struct pccl_operation *op,
  * must fetch, which is worth a copy. */
 static bool should_lend(const struct pccl__exec *exec, const struct pccl_operation *op, uint32_t send,
                         struct pccl__piece piece, const void *value) {
-    return piece.bytes >= exec->lend_least && !piece.is_length && !pccl__pool_shares(exec->pool, value) &&
+    return op->lends && piece.bytes >= exec->lend_least && !piece.is_length && !pccl__pool_shares(exec->pool, value) &&
            channel_to(exec, op, op->schedule->plan.steps[send].peer)->maps;
 }
 

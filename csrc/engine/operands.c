@@ -9,6 +9,9 @@
  * back. */
 enum { STREAM_BYTES = 16 << 20 };
 
+/* Copies to lend of vectors of this size, those of all members again, take more of memory than they save of its way. */
+enum { LEND_BYTES = 32 << 20 };
+
 /* PREMUL_SUM goes on from a copy. */
 static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *op) {
     op->input = op->call.input;
@@ -40,6 +43,8 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     bool overwrites = pccl__layout_overwrites(op->call.collective) && in_place(op) && elements > 0;
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
+    uint64_t longer = max_u64(elements, pccl__layout_input(&op->layout)) * op->element_bytes;
+    op->lends = longer * max_u64(exec->group->host_members, 1) < LEND_BYTES;
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
     op->shadow_bytes = elements * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
@@ -47,6 +52,7 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     /* What is copied without a receive is not saved: a scaled input is, in a scan. */
     op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
     op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
+    if (op->shadow_use == PCCL__SHADOW_BACKUP) op->lends = true; /* the copy is made anyhow */
     if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
     return PCCL_OK;
 }

@@ -112,6 +112,7 @@ struct pccl_operation {
     uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;
     bool shadow_streams; /* past the caches */
+    bool lends;          /* what others of the host can map is better sent from there */
     enum pccl__shadow_use shadow_use;
     uint8_t *saved;    /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
     uint32_t restored; /* of them, from the first, so many have been brought back */

@@ -17,7 +17,7 @@
  *
  * Everyone to everyone at once (PCCL__AT_ONCE) is free by the model, but not where many streams meet in front of one
  * wire: among eight hosts with 100 Mbit/s each direct.c took a fifth longer than the ring for 1 and for 4 MiB. So it is
- * considered only within one host, where the near tie leaves large vectors to the ring.
+ * considered only within one host, where nothing is cheaper for large vectors.
  *
  * Only those are asked whose links the group's shape has. All that the choice depends on is part of the view or of the
  * call, so all members choose alike. What a planner asks is worked out once per view (pccl__offers_make).
@@ -39,9 +39,9 @@ static const struct pccl__planner planners[] = {
      pccl__work_hierarchical_all_reduce, pccl__inside_hierarchical_all_reduce},
     {PCCL_ALL_REDUCE, PCCL_LEADERS, pccl__plan_leaders_all_reduce, PCCL_SHAPE_FULL, PCCL__BY_HOST,
      pccl__work_leaders_all_reduce, pccl__inside_leaders_all_reduce},
-    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, pccl__work_ring_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_DIRECT, pccl__plan_direct_all_reduce, PCCL_SHAPE_FULL, PCCL__AT_ONCE,
      pccl__work_direct_all_reduce, NULL},
+    {PCCL_ALL_REDUCE, PCCL_RING, pccl__plan_ring_all_reduce, PCCL_SHAPE_RING, 0, pccl__work_ring_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_HALVING, pccl__plan_halving_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,
      pccl__work_halving_all_reduce, NULL},
     {PCCL_ALL_REDUCE, PCCL_DOUBLING, pccl__plan_doubling_all_reduce, PCCL_SHAPE_FULL, PCCL__FIXED_ORDER,

@@ -17,7 +17,7 @@ static const char *text_of(pccl_prices prices, bool one_host) {
 static void measured_counts(void) {
     const pccl_prices none = {{0}, {0}}, some = {.between = {.latency_ns = 30000000, .bytes_per_s = 12500000}};
     struct pccl__link_models assumed = pccl__prices_models(&none, false), models = pccl__prices_models(&some, false);
-    EXPECT(models.between.latency_ns == 30e6 + assumed.inside.latency_ns && models.between.bytes_per_ns == 0.0125);
+    EXPECT(models.between.latency_ns == 30e6 + 15e3 && models.between.bytes_per_ns == 0.0125, "and who waits is woken");
     EXPECT(models.between.overhead_ns == assumed.between.overhead_ns && assumed.between.overhead_ns > 0);
     EXPECT(memcmp(&models.inside, &assumed.inside, sizeof models.inside) == 0);
     EXPECT(assumed.inside.latency_ns < assumed.between.latency_ns && assumed.inside.bytes_per_ns > 0);
