@@ -79,7 +79,7 @@ void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[
         snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s()", pccl_collective_name((pccl_collective)b[0]));
         return;
     }
-    char detail[96];
+    char detail[128];
     detail_of(stamp, detail, sizeof detail);
     bool pair = pccl__is_pair((pccl_collective)b[0]);
     uint32_t flags = get_u16(b + FLAGS);

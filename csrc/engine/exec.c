@@ -370,10 +370,11 @@ static pccl_status begin_data(struct pccl__exec *exec, struct pccl_operation *op
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
-    pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
+    pccl_status status = pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
+    if (status != PCCL_OK) return status;
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
-    pccl_status status = pccl__operands_place(exec, op);
+    status = pccl__operands_place(exec, op);
     if (status == PCCL_OK) status = take_arena(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     if (status == PCCL_OK) pccl__lengths_begin(op);
@@ -475,8 +476,10 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     pccl__operands_release(exec, op);
     free(op->begins);
     pccl__tensors_free(op->tensors);
+    pccl__cuts_free(op->cuts);
     op->begins = NULL;
     op->tensors = NULL;
+    op->cuts = NULL;
     op->arena = NULL;
 }
 

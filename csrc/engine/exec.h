@@ -19,10 +19,9 @@
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.
  * PREMUL_SUM begins with a scaled copy of the whole input, which then stands for it.
  *
- * A piece of several tensors (tensors.h) is brought together in scratch before it is sent for the first time, and what
- * is its last value arrives, or is finished, in scratch too and is spread from there: two copies in the cache, for
- * transfers as large and as few as those of one vector. So much scratch is needed as first sends are under way, the
- * vector at most.
+ * A piece that several tensors share (cuts.h) is brought together in scratch before it is sent for the first time, and
+ * its last value arrives, or is finished, in scratch, too, and is spread from there. First sends that are under way
+ * need so much more scratch, all in all the size of the vector at most.
  */
 #ifndef PCCL_ENGINE_EXEC_H
 #define PCCL_ENGINE_EXEC_H

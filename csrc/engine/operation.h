@@ -13,6 +13,7 @@
 
 #include "base/heap.h"
 #include "channel/channel.h"
+#include "engine/cuts.h"
 #include "engine/descriptor.h"
 #include "engine/event.h"
 #include "engine/layout.h"
@@ -99,6 +100,7 @@ struct pccl_operation {
     const struct pccl__schedule *schedule;
     size_t element_bytes;
     uint64_t segment_elements;
+    struct pccl__cuts *cuts; /* of `tensors`: instead of one after so many elements each */
     uint32_t segments, slots, admitted, finished_segments;
     bool lengths_first, lengths_known; /* piece.h */
     uint8_t *lengths;                  /* [chunks], 8 bytes of each; borrowed from the arena */

@@ -40,7 +40,16 @@ static uint64_t usual_segment(uint64_t chunk_bytes, bool crowded) {
     return min_u64(max_u64(share, SMALLEST_SEGMENT), LARGEST_SEGMENT);
 }
 
-void pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, bool crowded) {
+/* A transfer of its own is worth what is as long as the shortest usual segment. */
+static pccl_status cut_tensors(struct pccl_operation *op) {
+    uint64_t lengthy = max_u64(SMALLEST_SEGMENT / op->element_bytes, 1);
+    pccl_status status = pccl__cuts_new(op->tensors, &op->layout, op->segment_elements,
+                                        min_u64(lengthy, op->segment_elements), &op->cuts);
+    if (status == PCCL_OK) op->segments = op->cuts->most;
+    return status;
+}
+
+pccl_status pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, bool crowded) {
     uint64_t elements = pccl__layout_longest(&op->layout), segment = segment_bytes;
     if (!segment && pccl__pieces_are_private(op)) segment = LARGEST_SEGMENT;
     if (!segment) segment = usual_segment(elements * op->element_bytes, crowded);
@@ -48,9 +57,21 @@ void pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, bool cr
     op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
     if (op->lengths_first) op->segments = 1;
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
+    return op->tensors && op->segments > 0 ? cut_tensors(op) : PCCL_OK;
+}
+
+static struct pccl__piece cut_piece(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
+    struct pccl__piece piece = {.chunk = chunk};
+    uint32_t index = (uint32_t)min_u64((uint64_t)op->cuts->first[chunk] + segment, op->cuts->first[chunk + 1]);
+    piece.moves = index < op->cuts->first[chunk + 1];
+    piece.place.input = piece.place.result = op->cuts->at[index];
+    piece.place.elements = piece.moves ? op->cuts->at[index + 1] - op->cuts->at[index] : 0;
+    piece.bytes = (uint32_t)(piece.place.elements * op->element_bytes);
+    return piece;
 }
 
 struct pccl__piece pccl__piece_of(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
+    if (op->cuts) return cut_piece(op, chunk, segment);
     struct pccl__piece piece = {.chunk = chunk, .place = {0, PCCL__NOWHERE, PCCL__NOWHERE}};
     if (op->lengths_first && segment == 0) {
         piece.bytes = PCCL__LENGTH_BYTES;
@@ -69,6 +90,7 @@ struct pccl__piece pccl__piece_of(const struct pccl_operation *op, uint32_t chun
 }
 
 uint32_t pccl__pieces_of(const struct pccl_operation *op, uint32_t chunk) {
+    if (op->cuts) return op->cuts->first[chunk + 1] - op->cuts->first[chunk];
     uint64_t pieces = div_ceil(place_of(op, chunk).elements, op->segment_elements);
     return (uint32_t)max_u64(pieces, moves_when_empty(op));
 }

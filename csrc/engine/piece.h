@@ -29,8 +29,8 @@ struct pccl__piece {
 bool pccl__pieces_are_private(const struct pccl_operation *operation);
 /* What segments there are, as far as it is known: of lengths that go first, these alone. `segment_bytes` may be 0.
  * `crowded`: all members are on one host and share its cores. Both ends of every transfer cut alike, so it depends on
- * nothing that only some members know. */
-void pccl__pieces_cut(struct pccl_operation *operation, uint32_t segment_bytes, bool crowded);
+ * nothing that only some members know. Errors: NO_MEMORY. */
+pccl_status pccl__pieces_cut(struct pccl_operation *operation, uint32_t segment_bytes, bool crowded);
 
 struct pccl__piece pccl__piece_of(const struct pccl_operation *operation, uint32_t chunk, uint32_t segment);
 /* How many of the data of a chunk move. */

@@ -2,9 +2,8 @@
  *
  * tensors.h - the tensors that one all_reduce takes together, and where they lie in the vector that they make.
  *
- * Must not know: plans, channels, operations. Everything is in elements of that vector. Chunks and segments are cut
- * from it as from any other, so many small tensors cost no more transfers than one large one; what of it lies in
- * several tensors is worked on stretch by stretch.
+ * Must not know: plans, channels, operations. Everything is in elements of that vector. What of it lies in several
+ * tensors is worked on stretch by stretch (cuts.h says which pieces do).
  */
 #ifndef PCCL_ENGINE_TENSORS_H
 #define PCCL_ENGINE_TENSORS_H

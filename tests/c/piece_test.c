@@ -45,7 +45,7 @@ static void make(struct member *member, uint32_t rank, pccl_algorithm algorithm,
                                               .output_begins = member->output_begins};
     member->op.schedule = member->schedule;
     member->op.lengths = member->lengths;
-    pccl__pieces_cut(&member->op, SEGMENT_BYTES, false);
+    EXPECT(pccl__pieces_cut(&member->op, SEGMENT_BYTES, false) == PCCL_OK);
     pccl__lengths_begin(&member->op);
     pccl__shape_free(&shape);
 }
@@ -145,7 +145,7 @@ static void expect_cut(uint64_t chunk_bytes, bool crowded, uint32_t segments, ui
                                            .size = MEMBERS,
                                            .chunks = MEMBERS,
                                            .count = MEMBERS * chunk_bytes / ELEMENT_BYTES}};
-    pccl__pieces_cut(&op, 0, crowded);
+    EXPECT(pccl__pieces_cut(&op, 0, crowded) == PCCL_OK);
     EXPECT(op.segments == segments && op.segment_elements * ELEMENT_BYTES == segment_bytes,
            "%u of %llu bytes for a chunk of %llu", op.segments, (unsigned long long)op.segment_elements * ELEMENT_BYTES,
            (unsigned long long)chunk_bytes);

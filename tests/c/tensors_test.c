@@ -12,11 +12,12 @@
 
 #include "base/prng.h"
 #include "check.h"
+#include "engine/cuts.h"
 #include "engine/piece.h"
 #include "plan/plan.h"
 #include "shared_cores.h"
 
-/* ---------------------------------------------------------------- stretches and pieces */
+/* ---------------------------------------------------------------- stretches, cuts and pieces */
 
 enum { FEW = 4, LENGTHS = 4, ELEMENT = 4, PLACES = FEW * LENGTHS, CHUNKS = 4 };
 
@@ -58,6 +59,46 @@ static void test_walks(const struct few *few) {
         }
 }
 
+/* Elements from `at` to the end of the tensor that holds it, or of its chunk. */
+static uint64_t left_of(const struct few *few, uint64_t at, uint64_t end) {
+    struct pccl__stretch it = {0};
+    return pccl__tensors_next(few->tensors, at, end, &it) ? it.elements : 0;
+}
+
+/* A piece ends with its chunk; where it is full; where a long run ends; or where one begins. */
+static void expect_cut(const struct few *few, uint64_t begin, uint64_t at, uint64_t end, uint64_t segment,
+                       uint64_t lengthy) {
+    uint64_t run = left_of(few, begin, end);
+    EXPECT(at > begin && at <= end && at - begin <= segment);
+    if (run >= lengthy) {
+        EXPECT(at == begin + (run < segment ? run : segment), "a long run is whole");
+        return;
+    }
+    for (uint64_t next = begin + run; next < at; next += left_of(few, next, end))
+        EXPECT(left_of(few, next, end) < lengthy, "a long one shares a piece");
+    EXPECT(at == end || at - begin == segment || left_of(few, at, end) >= lengthy, "it could be longer");
+}
+
+static void test_cuts(const struct few *few, uint32_t chunks, uint64_t segment, uint64_t lengthy) {
+    struct pccl__layout layout = {.collective = PCCL_ALL_REDUCE, .chunks = chunks, .count = few->total};
+    struct pccl__cuts *cuts;
+    EXPECT(pccl__cuts_new(few->tensors, &layout, segment, lengthy, &cuts) == PCCL_OK);
+    uint32_t most = 0;
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        struct pccl__place place = pccl__layout_place(&layout, chunk);
+        uint64_t at = place.input, end = place.input + place.elements;
+        EXPECT((cuts->first[chunk] == cuts->first[chunk + 1]) == (place.elements == 0));
+        for (uint32_t i = cuts->first[chunk]; i < cuts->first[chunk + 1]; at = cuts->at[++i]) {
+            EXPECT(cuts->at[i] == at, "no gap");
+            expect_cut(few, at, cuts->at[i + 1], end, segment, lengthy);
+        }
+        EXPECT(at == end, "chunk %d ends at %d, not at %d", (int)chunk, (int)end, (int)at);
+        if (cuts->first[chunk + 1] - cuts->first[chunk] > most) most = cuts->first[chunk + 1] - cuts->first[chunk];
+    }
+    EXPECT(cuts->most == most && cuts->at[cuts->first[chunks]] == few->total);
+    pccl__cuts_free(cuts);
+}
+
 static void test_pieces(const struct few *few, uint32_t chunks, uint32_t segment_elements) {
     struct pccl__schedule schedule = {.plan = {.chunks = chunks, .steps_count = 1}};
     struct pccl_operation op = {.call = {.collective = PCCL_ALL_REDUCE, .dtype = PCCL_INT32},
@@ -65,9 +106,10 @@ static void test_pieces(const struct few *few, uint32_t chunks, uint32_t segment
                                 .schedule = &schedule,
                                 .tensors = few->tensors,
                                 .layout = {.collective = PCCL_ALL_REDUCE, .chunks = chunks, .count = few->total}};
-    pccl__pieces_cut(&op, segment_elements * ELEMENT, false);
+    EXPECT(pccl__pieces_cut(&op, segment_elements * ELEMENT, false) == PCCL_OK);
     uint64_t at = 0;
-    for (uint32_t chunk = 0; chunk < chunks; chunk++)
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        uint32_t moving = 0;
         for (uint32_t segment = 0; segment < op.segments; segment++) {
             struct pccl__piece piece = pccl__piece_of(&op, chunk, segment);
             uint64_t begin = at;
@@ -75,10 +117,15 @@ static void test_pieces(const struct few *few, uint32_t chunks, uint32_t segment
             for (struct pccl__stretch it = {0}; pccl__piece_next(&op, piece, &it); at += it.elements, stretches++)
                 expect_stretch(few, &it, begin, at);
             EXPECT(at - begin == piece.place.elements && piece.place.elements <= segment_elements);
+            EXPECT(piece.bytes == piece.place.elements * ELEMENT && piece.moves == (piece.bytes > 0));
+            moving += piece.moves;
             EXPECT(!pccl__piece_input(&op, piece) == (stretches != 1));
             EXPECT(!pccl__piece_result(&op, piece) == (stretches != 1));
         }
+        EXPECT(moving == pccl__pieces_of(&op, chunk));
+    }
     EXPECT(at == few->total, "%d chunks of %d: %d covered", (int)chunks, (int)few->total, (int)at);
+    pccl__cuts_free(op.cuts);
 }
 
 static void test_all_small_lengths(void) {
@@ -87,7 +134,10 @@ static void test_all_small_lengths(void) {
         make(&few, number);
         test_walks(&few);
         for (uint32_t chunks = 1; chunks <= CHUNKS; chunks++)
-            for (uint32_t segment = 1; segment <= LENGTHS; segment++) test_pieces(&few, chunks, segment);
+            for (uint32_t segment = 1; segment <= LENGTHS + 1; segment++) {
+                test_pieces(&few, chunks, segment);
+                for (uint32_t lengthy = 1; lengthy <= segment; lengthy++) test_cuts(&few, chunks, segment, lengthy);
+            }
         pccl__tensors_free(few.tensors);
     }
 }

@@ -55,6 +55,15 @@ def test_every_collective_is_exact(op: str, options: tuple[str, ...]) -> None:
         assert row["busbw_gbs"] > 0 or row["bytes"] < 1000
 
 
+@pytest.mark.parametrize("options", [("--in-place", "--commit", "deferred"), ("--out-of-place", "--priority", "1")])
+def test_many_arrays_of_one_call_are_exact(options: tuple[str, ...]) -> None:
+    few, *rows = measured("all_reduce", "--peers", "3", "--sizes", "4,300K", "--inflight", "7", "--coalesced", *options)
+    assert (few["bytes"], [row["bytes"] for row in rows]) == (28, [300 * 1024 // 28 * 28])
+    for row in (few, *rows):
+        assert row["exact"]
+        assert (row["inflight"], row["coalesced"]) == (7, True)
+
+
 @pytest.mark.parametrize(
     ("op", "options"),
     [

@@ -19,7 +19,7 @@ SIZES = [1 << power for power in range(10, 27)]
 
 def row(size: int, time_us: float, contender: str = "pccl") -> Row:
     figures = metrics.figures("all_reduce", 2, size, [max(1, round(1000 * time_us))] * 3)
-    return Row("all_reduce", contender, 2, size, "float32", True, 1, 0, 0, "each", True, "tcp", "ring", figures)
+    return Row("all_reduce", contender, 2, size, "float32", True, 1, False, 0, 0, "each", True, "tcp", "ring", figures)
 
 
 def series(latency_us: float, gbs: float, contender: str = "pccl") -> list[Row]:

@@ -71,7 +71,7 @@ def rows() -> list[Row]:
     own = metrics.figures("all_reduce", 2, 4096, [1000, 2000, 3000])
     other = metrics.figures("all_reduce", 2, 4096, [5000, 6000, 7000])
     return [
-        Row("all_reduce", name, 2, 4096, "float32", True, 1, 0, 0, "each", exact, via, algorithm, figures)
+        Row("all_reduce", name, 2, 4096, "float32", True, 1, False, 0, 0, "each", exact, via, algorithm, figures)
         for name, exact, via, algorithm, figures in (
             ("pccl", True, "shm", "ring", own),
             ("gloo", False, "tcp", "", other),

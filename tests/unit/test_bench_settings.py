@@ -33,6 +33,8 @@ def test_everything_is_fine_by_default() -> None:
     assert problems(settings(versus=("socket",), transport="tcp", algorithm="ring")) == []
     assert (settings().title, settings(inflight=16).title) == ("all_reduce", "all_reduce x16")
     assert settings(inflight=16, beside=64 << 20).title == "all_reduce x16 by 64M"
+    assert settings(inflight=16, coalesced=True, beside=64 << 20).title == "all_reduce of 16 by 64M"
+    assert problems(settings(inflight=16, coalesced=True, beside=64 << 20)) == []
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,8 @@ def test_everything_is_fine_by_default() -> None:
         ({"versus": ("mpi",), "dtype": "float16"}, "--vs mpi cannot do --dtype float16"),
         ({"versus": ("socket",), "inflight": 2}, "--vs socket cannot do --inflight 2"),
         ({"versus": ("gloo",), "beside": 4}, "--beside and --vs: only pccl runs beside itself"),
+        ({"versus": ("gloo",), "coalesced": True}, "--coalesced and --vs: only pccl's call with many arrays is timed"),
+        ({"op": "reduce", "coalesced": True}, "reduce cannot be --coalesced: only all_reduce takes many arrays"),
         ({"versus": ("socket",), "transport": "shm"}, "--vs socket cannot do --transport shm"),
         ({"op": "barrier", "algorithm": "ring"}, "barrier takes no --algorithm"),
         ({"op": "send_recv", "algorithm": "ring"}, "send_recv takes no --algorithm"),
