@@ -14,6 +14,7 @@ in every wait within SLICE_MS.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 import weakref
@@ -164,9 +165,9 @@ def counts(of: Sequence[int]) -> Pointer:
 
 
 def tensors(of: Iterable[tuple[int, int, int]]) -> Pointer:
-    """Addresses of input and output, and elements, of each, as `pccl_call` takes them; they live as long as what is
-    returned."""
-    return ffi.new("pccl_tensor[]", [(pointer(source), pointer(target), elements) for source, target, elements in of])
+    """(input, output, elements) of each, as `pccl_call` takes them; they live as long as what is returned."""
+    fields = [field for tensor in of for field in tensor]
+    return ffi.from_buffer("pccl_tensor[]", struct.pack("@" + "PPQ" * (len(fields) // 3), *fields))
 
 
 def extent(start: Pointer, dtype: int, elements: int) -> tuple[int, int]:
