@@ -7,7 +7,7 @@
 
 struct rule {
     const struct pccl__tensors *tensors;
-    uint64_t segment, lengthy;
+    uint64_t segment;
 };
 
 /* The end of the piece that begins at `at`, in a chunk that ends at `end`. */
@@ -16,7 +16,7 @@ static uint64_t end_of(const struct rule *rule, uint64_t at, uint64_t end) {
     for (struct pccl__stretch it = {0}; pccl__tensors_next(rule->tensors, at, full, &it);) {
         uint64_t begin = at + it.offset / rule->tensors->element_bytes;
         uint64_t left = min_u64(rule->tensors->begins[it.tensor + 1], end) - begin;
-        if (left >= rule->lengthy) return begin > at ? begin : begin + it.elements;
+        if (left >= rule->segment) return begin > at ? begin : begin + it.elements;
     }
     return full;
 }
@@ -36,8 +36,8 @@ static uint32_t cut(const struct rule *rule, const struct pccl__layout *layout, 
 }
 
 pccl_status pccl__cuts_new(const struct pccl__tensors *tensors, const struct pccl__layout *layout, uint64_t segment,
-                           uint64_t lengthy, struct pccl__cuts **out) {
-    struct rule rule = {tensors, segment, lengthy};
+                           struct pccl__cuts **out) {
+    struct rule rule = {tensors, segment};
     uint32_t pieces = cut(&rule, layout, NULL);
     size_t places = ((size_t)pieces + 1) * sizeof(uint64_t);
     struct pccl__cuts *cuts = malloc(sizeof *cuts + places + ((size_t)layout->chunks + 1) * sizeof(uint32_t));

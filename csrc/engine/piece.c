@@ -40,11 +40,8 @@ static uint64_t usual_segment(uint64_t chunk_bytes, bool crowded) {
     return min_u64(max_u64(share, SMALLEST_SEGMENT), LARGEST_SEGMENT);
 }
 
-/* A transfer of its own is worth what is as long as the shortest usual segment. */
 static pccl_status cut_tensors(struct pccl_operation *op) {
-    uint64_t lengthy = max_u64(SMALLEST_SEGMENT / op->element_bytes, 1);
-    pccl_status status = pccl__cuts_new(op->tensors, &op->layout, op->segment_elements,
-                                        min_u64(lengthy, op->segment_elements), &op->cuts);
+    pccl_status status = pccl__cuts_new(op->tensors, &op->layout, op->segment_elements, &op->cuts);
     if (status == PCCL_OK) op->segments = op->cuts->most;
     return status;
 }

@@ -66,23 +66,22 @@ static uint64_t left_of(const struct few *few, uint64_t at, uint64_t end) {
 }
 
 /* A piece ends with its chunk; where it is full; where a long run ends; or where one begins. */
-static void expect_cut(const struct few *few, uint64_t begin, uint64_t at, uint64_t end, uint64_t segment,
-                       uint64_t lengthy) {
+static void expect_cut(const struct few *few, uint64_t begin, uint64_t at, uint64_t end, uint64_t segment) {
     uint64_t run = left_of(few, begin, end);
     EXPECT(at > begin && at <= end && at - begin <= segment);
-    if (run >= lengthy) {
-        EXPECT(at == begin + (run < segment ? run : segment), "a long run is whole");
+    if (run >= segment) {
+        EXPECT(at == begin + segment, "a long run is whole");
         return;
     }
     for (uint64_t next = begin + run; next < at; next += left_of(few, next, end))
-        EXPECT(left_of(few, next, end) < lengthy, "a long one shares a piece");
-    EXPECT(at == end || at - begin == segment || left_of(few, at, end) >= lengthy, "it could be longer");
+        EXPECT(left_of(few, next, end) < segment, "a long one shares a piece");
+    EXPECT(at == end || at - begin == segment || left_of(few, at, end) >= segment, "it could be longer");
 }
 
-static void test_cuts(const struct few *few, uint32_t chunks, uint64_t segment, uint64_t lengthy) {
+static void test_cuts(const struct few *few, uint32_t chunks, uint64_t segment) {
     struct pccl__layout layout = {.collective = PCCL_ALL_REDUCE, .chunks = chunks, .count = few->total};
     struct pccl__cuts *cuts;
-    EXPECT(pccl__cuts_new(few->tensors, &layout, segment, lengthy, &cuts) == PCCL_OK);
+    EXPECT(pccl__cuts_new(few->tensors, &layout, segment, &cuts) == PCCL_OK);
     uint32_t most = 0;
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
         struct pccl__place place = pccl__layout_place(&layout, chunk);
@@ -90,7 +89,7 @@ static void test_cuts(const struct few *few, uint32_t chunks, uint64_t segment, 
         EXPECT((cuts->first[chunk] == cuts->first[chunk + 1]) == (place.elements == 0));
         for (uint32_t i = cuts->first[chunk]; i < cuts->first[chunk + 1]; at = cuts->at[++i]) {
             EXPECT(cuts->at[i] == at, "no gap");
-            expect_cut(few, at, cuts->at[i + 1], end, segment, lengthy);
+            expect_cut(few, at, cuts->at[i + 1], end, segment);
         }
         EXPECT(at == end, "chunk %d ends at %d, not at %d", (int)chunk, (int)end, (int)at);
         if (cuts->first[chunk + 1] - cuts->first[chunk] > most) most = cuts->first[chunk + 1] - cuts->first[chunk];
@@ -136,7 +135,7 @@ static void test_all_small_lengths(void) {
         for (uint32_t chunks = 1; chunks <= CHUNKS; chunks++)
             for (uint32_t segment = 1; segment <= LENGTHS + 1; segment++) {
                 test_pieces(&few, chunks, segment);
-                for (uint32_t lengthy = 1; lengthy <= segment; lengthy++) test_cuts(&few, chunks, segment, lengthy);
+                test_cuts(&few, chunks, segment);
             }
         pccl__tensors_free(few.tensors);
     }
