@@ -36,6 +36,9 @@ void pccl__arena_open(struct pccl__arena *arena) {
     /* A forked child must not keep the pages, nor write to what others read. */
     if (at != MAP_FAILED && madvise(at, ARENA_BYTES, MADV_DONTFORK) == 0) {
         (void)madvise(at, ARENA_BYTES, MADV_DONTDUMP); /* a core of 64 GiB of nothing helps nobody */
+#ifdef MADV_HUGEPAGE
+        (void)madvise(at, ARENA_BYTES, MADV_HUGEPAGE); /* only a wish, that few systems grant to shared memory */
+#endif
         arena->at = at;
         arena->bytes = ARENA_BYTES;
         arena->taken = PAGE; /* the proof's */

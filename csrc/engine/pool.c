@@ -27,12 +27,6 @@ static void *block_new(size_t bytes) {
     return block;
 }
 
-/* One of the arena, if it can be. */
-static void *fresh_block(struct pccl__pool *pool, size_t bytes) {
-    void *block = pool->arena && bytes >= PCCL__POOL_SHARED_LEAST ? pccl__arena_take(pool->arena, bytes) : NULL;
-    return block ? block : block_new(bytes);
-}
-
 static void push(void **list, void *block) {
     *(void **)block = *list;
     *list = block;
@@ -44,12 +38,51 @@ static void *pop(void **list) {
     return block;
 }
 
+static bool from_arena(const struct pccl__pool *pool, unsigned class) {
+    return pool->sharing && class_bytes(class) >= PCCL__POOL_SHARED_LEAST;
+}
+
+static void *fresh_block(struct pccl__pool *pool, unsigned class) {
+    void *block = NULL;
+    if (from_arena(pool, class) && !(block = pop(&pool->drained[class])))
+        block = pccl__arena_take(pool->arena, class_bytes(class));
+    return block ? block : block_new(class_bytes(class));
+}
+
+static void give_back(struct pccl__pool *pool, void *block, unsigned class) {
+    if (!pccl__pool_shares(pool, block)) {
+        free(block);
+        return;
+    }
+    pccl__arena_drain(block, class_bytes(class));
+    push(&pool->drained[class], block);
+}
+
 void pccl__pool_init(struct pccl__pool *pool, struct pccl__arena *arena) {
     *pool = (struct pccl__pool){.arena = arena};
 }
 
 bool pccl__pool_shares(const struct pccl__pool *pool, const void *block) {
     return pccl__arena_holds(pool->arena, block);
+}
+
+/* Of idle blocks only those stay that would be taken from there anew. */
+void pccl__pool_share(struct pccl__pool *pool, bool wanted) {
+    bool sharing = wanted && pool->arena && pool->arena->at;
+    if (sharing == pool->sharing) return;
+    pool->sharing = sharing;
+    for (unsigned class = 0; class < PCCL__POOL_CLASSES; class ++) {
+        void *kept = NULL;
+        for (void *block; (block = pop(&pool->idle[class]));) {
+            if (pccl__pool_shares(pool, block) == from_arena(pool, class)) {
+                push(&kept, block);
+                continue;
+            }
+            pool->idle_bytes -= class_bytes(class);
+            give_back(pool, block, class);
+        }
+        pool->idle[class] = kept;
+    }
 }
 
 void pccl__pool_clear(struct pccl__pool *pool) {
@@ -67,7 +100,7 @@ void *pccl__pool_take(struct pccl__pool *pool, size_t bytes) {
     void *block = pop(&pool->idle[class]);
     if (block)
         pool->idle_bytes -= class_bytes(class);
-    else if (!(block = pop(&pool->drained[class])) && !(block = fresh_block(pool, class_bytes(class))))
+    else if (!(block = fresh_block(pool, class)))
         return NULL;
     pool->used_bytes += class_bytes(class);
     return block;
@@ -77,14 +110,12 @@ void pccl__pool_put(struct pccl__pool *pool, void *block, size_t bytes) {
     if (!block) return;
     unsigned class = class_of(bytes);
     pool->used_bytes -= class_bytes(class);
-    if (pool->idle_bytes + class_bytes(class) <= PCCL__POOL_KEEP_BYTES) {
+    bool fits = pccl__pool_shares(pool, block) == from_arena(pool, class);
+    if (fits && pool->idle_bytes + class_bytes(class) <= PCCL__POOL_KEEP_BYTES) {
         push(&pool->idle[class], block);
         pool->idle_bytes += class_bytes(class);
-    } else if (pccl__pool_shares(pool, block)) {
-        pccl__arena_drain(block, class_bytes(class));
-        push(&pool->drained[class], block);
     } else {
-        free(block);
+        give_back(pool, block, class);
     }
 }
 
