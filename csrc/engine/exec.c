@@ -233,7 +233,8 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     task->value = target;
 }
 
-static void accept(struct pccl_operation *op, struct pccl__task *task) {
+/* What several tensors share has come to scratch. */
+static void take_copy(struct pccl_operation *op, struct pccl__task *task) {
     struct pccl__piece piece = piece_for(op, task);
     task->value = task->transfer.data;
     if (!task->scratch || !lands_in_result(op, task, piece)) return;
@@ -249,7 +250,7 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
         uint32_t previous = schedule->previous[task->step], slot = task->slot, step = task->step;
         if (previous != PCCL__NO_STEP && task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
         if (step_of(op, task)->kind == PCCL__COPY)
-            accept(op, task);
+            take_copy(op, task);
         else
             combine(exec, op, task);
         read_done(exec, op, task);
