@@ -56,12 +56,14 @@ def _reason(failure: Exception) -> str:
 
 
 async def _attempt(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
+    """`timeout_s` is for all of the addresses together."""
+    deadline = time.monotonic() + timeout_s
     failure: Exception = OSError(f"{address.host} has no address")
     for family, host in await asyncio.wait_for(_resolve(address), timeout_s):
         # A socket and no transport: a transport ends only in a later turn of the loop, which may have no later turn.
         with socket.socket(family, socket.SOCK_STREAM) as dialled:
             try:
-                await asyncio.wait_for(_dial(dialled, (host, address.port)), timeout_s)
+                await asyncio.wait_for(_dial(dialled, (host, address.port)), max(0.01, deadline - time.monotonic()))
             except (OSError, asyncio.TimeoutError) as reason:
                 failure = reason
                 continue

@@ -55,20 +55,25 @@ void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *p
     mine->process = (uint32_t)getpid();
 }
 
+/* All links to a process see the same arena. */
+static bool see(struct pccl__arena_view *view, const struct shm_pull_shared *theirs, const struct shm_proof *proof) {
+    if (!view || theirs->process == 0 || theirs->arena_at == 0) return false;
+    if (view->at) return view->origin == theirs->arena_at;
+    return pccl__arena_view_open(view, theirs->process, theirs->arena_fd, theirs->arena_at, proof->bytes);
+}
+
 void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs,
-                         const struct pccl__arena *arena) {
-    *pull = (struct shm_pull){mine, theirs, theirs->process, theirs->proof, theirs->proof_at, arena, {0}};
+                         const struct pccl__arena *arena, struct pccl__arena_view *view) {
+    *pull = (struct shm_pull){mine, theirs, theirs->process, theirs->proof, theirs->proof_at, arena, NULL};
     if (pull->process != 0 && prove(pull, pull->process) != 0) pull->process = 0;
-    if (theirs->process != 0 && theirs->arena_at != 0)
-        atomic_store(&mine->maps, pccl__arena_view_open(&pull->view, theirs->process, theirs->arena_fd,
-                                                        theirs->arena_at, pull->proof.bytes));
+    if (see(view, theirs, &pull->proof)) pull->view = view;
+    atomic_store(&mine->maps, pull->view != NULL);
     atomic_store(&mine->able, pull->process != 0);
 }
 
 void pccl__shm_pull_close(struct shm_pull *pull) {
     if (pull->mine) atomic_store(&pull->mine->closed, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    pccl__arena_view_close(&pull->view);
     *pull = (struct shm_pull){0};
 }
 
@@ -95,10 +100,10 @@ static bool taken_back(const struct shm_pull *pull, uint64_t number) {
 }
 
 int pccl__shm_pull_read(const struct shm_pull *pull, uint64_t number, void *to, uint64_t from, size_t bytes) {
-    if (pull->process == 0 && !pull->view.at) return EPROTO;
+    if (pull->process == 0 && !pull->view) return EPROTO;
     /* After a death much of what was shown is taken back already: who copied it all would be late to hear why. */
     if (taken_back(pull, number)) return ECANCELED;
-    const void *mapped = pccl__arena_view_of(&pull->view, from, bytes);
+    const void *mapped = pull->view ? pccl__arena_view_of(pull->view, from, bytes) : NULL;
     int error = 0;
     if (mapped)
         memcpy(to, mapped, bytes);

@@ -3,11 +3,13 @@
  * shm_pull.h - reading another process' memory where it lies, so that bytes are copied once.
  *
  * Must not know: who talks to whom, what the bytes are. One side *shows* a piece of its memory under a number, the
- * other pulls it with process_vm_readv. Whether it may is found out once, by trying; the system may forbid it.
+ * other pulls it: by a copy, where the piece lies in an arena (arena.h) that it has mapped, else with process_vm_readv.
+ * Whether it may is found out once, by trying; the system may forbid it.
  *
  * The idea: bytes are believed only if it is certain, after they were read, that they were the right ones.
  *   - The right process: each side keeps a proof (random bytes) in its own memory, and the same system call that reads
- * a piece reads the proof behind it. Another process with that number, or another program in it, does not have it.
+ * a piece reads the proof behind it. Another process with that number, or another program in it, does not have it. An
+ * arena is proved when it is mapped: its memory is that of its owner for good, also when that has ended.
  *   - The right bytes: an owner who wants his memory back before the reader has said that it is done takes the piece
  *     back. That never waits: it is a mark in shared memory, and the reader looks for it when it has read. So the
  * reader may have read anything into *its* memory by then, but knows that it is nothing. An owner that dies takes
@@ -51,14 +53,15 @@ struct shm_pull {
     struct shm_proof proof;
     uint64_t proof_at;
     const struct pccl__arena *arena; /* ours, that the other side may read; NULL: none */
-    struct pccl__arena_view view;    /* of the other side's */
+    struct pccl__arena_view *view;   /* of the other side's; NULL: none */
 };
 
 /* Says where others find this side's memory. `proof` is borrowed until the process ends or closes. */
 void pccl__shm_pull_show(struct shm_pull_shared *mine, const struct shm_proof *proof, const struct pccl__arena *arena);
-/* The other side has shown: tries whether its memory can be read, and tells it. */
+/* The other side has shown: tries whether its memory can be read, and tells it. `arena` and `view`: both or neither;
+ * borrowed. The view is opened unless it is open, and its owner closes it, after all that pull through it. */
 void pccl__shm_pull_open(struct shm_pull *pull, struct shm_pull_shared *mine, struct shm_pull_shared *theirs,
-                         const struct pccl__arena *arena);
+                         const struct pccl__arena *arena, struct pccl__arena_view *view);
 /* Nothing that was shown may be believed any more. Before the memory that both share is unmapped; harmless when not
  * open. */
 void pccl__shm_pull_close(struct shm_pull *pull);

@@ -325,6 +325,7 @@ static void free_channel(struct pccl__channel *base) {
         pccl__notice_free(LIST_ENTRY(node, struct pccl__notice, link));
     CHECK(list_empty(&channel->completed));
     for (uint32_t i = 0; i < channel->stripes_count; i++) pccl__tcp_stripe_free(channel->stripes[i]);
+    pccl__arena_view_close(&channel->view);
     pccl__tcp_frame_pool_free(&channel->pool);
     list_remove(&channel->link);
     free(channel);

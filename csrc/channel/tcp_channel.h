@@ -63,8 +63,9 @@ struct tcp_channel {
     struct tcp_transport *transport;
     struct list link;
     struct tcp_address address;
-    bool closed, checked; /* checked: payloads carry a CRC */
-    uint64_t now_ns;      /* of the progress that runs */
+    bool closed, checked;         /* checked: payloads carry a CRC */
+    struct pccl__arena_view view; /* of the peer's memory, for all stripes that pull */
+    uint64_t now_ns;              /* of the progress that runs */
 
     /* The link. */
     uint64_t instance, peer_instance; /* the latter 0: not linked yet */

@@ -70,7 +70,7 @@ static void use_rings(struct tcp_stripe *stripe, int end) {
     pccl__shm_segment_rings(&medium->segment, end, &medium->out, &medium->in);
     pccl__shm_segment_pulls(&medium->segment, end, &mine, &theirs);
     if (stripe->channel->transport->pulling)
-        pccl__shm_pull_open(&medium->pull, mine, theirs, stripe->channel->transport->arena);
+        pccl__shm_pull_open(&medium->pull, mine, theirs, stripe->channel->transport->arena, &stripe->channel->view);
     pccl__shm_segment_forget(&medium->segment);
     medium->rings = true;
     list_push_back(&stripe->channel->transport->rings, &medium->link);

@@ -23,7 +23,7 @@ bool pccl__tcp_arriving(struct tcp_channel *channel, struct tcp_stripe *stripe) 
         pccl__tcp_break(channel, 0, "it acknowledged what was never sent");
         return false;
     }
-    if (!channel->base.maps) channel->base.maps = pccl__shm_pull_maps(&stripe->medium.pull);
+    if (!channel->base.maps && !channel->checked) channel->base.maps = pccl__shm_pull_maps(&stripe->medium.pull);
     if (header->kind == TCP_ACK) return true;
     stripe->signs++;
     if (header->kind == TCP_OFFER || header->kind == TCP_GO) channel->base.moved_ns = channel->now_ns;

@@ -114,6 +114,7 @@ void pccl_engine_forked(pccl_engine *engine) {
     pccl__poll_forked(engine->poll);
     close(engine->event_fd);
     engine->event_fd = -1;
+    pccl__arena_forked(&engine->arena);
 }
 
 uint16_t pccl_engine_port(const pccl_engine *engine) { return engine->port; }

@@ -54,7 +54,7 @@ static void give_back(struct pccl__pool *pool, void *block, unsigned class) {
         free(block);
         return;
     }
-    pccl__arena_drain(block, class_bytes(class));
+    pccl__arena_drain(pool->arena, block, class_bytes(class));
     push(&pool->drained[class], block);
 }
 

@@ -197,7 +197,7 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     core->frozen = core->group.epoch != 0; /* from here on nothing of the old epoch moves */
     drain(core);
     pccl__group_adopt(&next, &core->group);
-    pccl__pool_share(&core->pool, core->group.host_members > 1);
+    pccl__pool_share(&core->pool, next.host_members > 1);
     pccl_status cause = view->cause == PCCL_OK ? PCCL_PEER_LOST : view->cause;
     snprintf(core->cause_text, sizeof core->cause_text, "%s",
              view->cause_text ? view->cause_text : pccl_status_string(cause));

@@ -5,6 +5,7 @@
  */
 #include "base/arena.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -63,9 +64,9 @@ static void test_memory(void) {
     EXPECT(memory_of(&arena) == before, "addresses cost nothing");
     memset(block, 1, BLOCK);
     EXPECT(memory_of(&arena) >= before + BLOCK);
-    pccl__arena_drain(block, BLOCK);
-    EXPECT(memory_of(&arena) <= before + 4096);
-    EXPECT(block[0] == 1 && block[BLOCK - 1] == 0, "the first page stays");
+    pccl__arena_drain(&arena, block, BLOCK);
+    EXPECT(memory_of(&arena) <= before + (size_t)sysconf(_SC_PAGESIZE));
+    EXPECT(block[0] == 1 && block[63] == 1 && block[64] == 0 && block[BLOCK - 1] == 0, "the first line stays");
     EXPECT(!pccl__arena_take(&arena, arena.bytes), "more than is left");
     pccl__arena_close(&arena);
 }
@@ -142,18 +143,75 @@ static void test_other_process(void) {
     pccl__arena_close(&arena);
 }
 
-/* Who may only write small files, or have few addresses, gets none, and is not killed for it. */
-static void test_limits(int resource) {
+/* Small blocks may share a page: draining one leaves the others alone. */
+static void test_neighbours(void) {
+    struct pccl__arena arena = opened();
+    uint8_t *block[3];
+    for (int i = 0; i < 3; i++) memset(block[i] = pccl__arena_take(&arena, 16 * 1024 - 64), i + 1, 16 * 1024 - 64);
+    pccl__arena_drain(&arena, block[1], 16 * 1024 - 64);
+    for (int at = 0; at < 16 * 1024 - 64; at++)
+        EXPECT(block[0][at] == 1 && block[2][at] == 3 && block[1][at] == (at < 64 ? 2 : 0), "%d", at);
+    pccl__arena_close(&arena);
+}
+
+/* All memory of a process is locked, now and later: that is what is in use, and not the rest of the addresses. */
+static void test_locked(void) {
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
-        struct rlimit limit = {1 << 30, 1 << 30};
-        if (setrlimit(resource, &limit) != 0) _exit(1);
-        struct pccl__arena arena;
-        pccl__arena_open(&arena);
-        _exit(arena.at || arena.fd >= 0 || pccl__arena_take(&arena, 64) ? 2 : 0);
+        struct pccl__arena arenas[2] = {opened(), {.fd = -1}};
+        struct pccl__arena_view seen[2];
+        if (!view(&seen[0], &arenas[0])) _exit(1);
+        int locked = mlockall(MCL_CURRENT | MCL_FUTURE);
+        if (locked != 0 && errno != EPERM && errno != ENOMEM) _exit(2);
+        arenas[1] = opened();
+        if (!view(&seen[1], &arenas[1])) _exit(3);
+        for (int i = 0; i < 2; i++) {
+            uint8_t *block = pccl__arena_take(&arenas[i], BLOCK);
+            memset(block, i + 1, BLOCK);
+            const uint8_t *there = pccl__arena_view_of(&seen[i], (uintptr_t)block, BLOCK);
+            if (!there || there[BLOCK - 1] != i + 1 || memory_of(&arenas[i]) > (size_t)64 << 20) _exit(4);
+            pccl__arena_drain(&arenas[i], block, BLOCK);
+            if (there[BLOCK - 1] != 0) _exit(5);
+        }
+        _exit(0);
     }
     EXPECT(status_of(child) == 0);
+}
+
+/* A child that lives on does not hold the memory of one that has ended. */
+static void test_forked(void) {
+    struct pccl__arena arena = opened();
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        int fd = arena.fd;
+        pccl__arena_forked(&arena);
+        _exit(fcntl(fd, F_GETFD) >= 0 || pccl__arena_holds(&arena, proof) || pccl__arena_take(&arena, 64) ? 1 : 0);
+    }
+    EXPECT(status_of(child) == 0);
+    pccl__arena_close(&arena);
+}
+
+/* Who may only write small files, or has few addresses, gets none, and is not killed for it; nor is any mapped there.
+ */
+static void test_limits(int resource) {
+    struct pccl__arena before = opened();
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {(rlim_t)1 << 40, (rlim_t)1 << 40}; /* large, but it would be used up */
+        if (setrlimit((__rlimit_resource_t)resource, &limit) != 0) _exit(1);
+        struct pccl__arena arena;
+        struct pccl__arena_view seen;
+        pccl__arena_open(&arena);
+        if (arena.at || arena.fd >= 0 || pccl__arena_take(&arena, 64)) _exit(2);
+        bool seeing =
+            pccl__arena_view_open(&seen, (uint32_t)getppid(), (uint32_t)before.fd, (uintptr_t)before.at, proof);
+        _exit(seeing == (resource == RLIMIT_FSIZE) ? 0 : 3);
+    }
+    EXPECT(status_of(child) == 0);
+    pccl__arena_close(&before);
 }
 
 int main(void) {
@@ -162,6 +220,9 @@ int main(void) {
     test_bounds();
     test_something_else();
     test_other_process();
+    test_neighbours();
+    test_locked();
+    test_forked();
     test_limits(RLIMIT_FSIZE);
     test_limits(RLIMIT_AS);
     FINISH();

@@ -52,16 +52,19 @@ static struct pccl__arena arena_of(const struct shm_proof *proof) {
 /* Both sides in this process. */
 static void open_both(struct world *world, struct shm_pull pulls[2]) {
     for (int i = 0; i < 2; i++) pccl__shm_pull_show(&world->sides[i], &proofs[i], NULL);
-    for (int i = 0; i < 2; i++) pccl__shm_pull_open(&pulls[i], &world->sides[i], &world->sides[!i], NULL);
+    for (int i = 0; i < 2; i++) pccl__shm_pull_open(&pulls[i], &world->sides[i], &world->sides[!i], NULL, NULL);
 }
 
 /* The same, and side 0 has an arena. */
-static void open_mapped(struct world *world, struct shm_pull pulls[2], const struct pccl__arena *arena) {
+static void open_mapped(struct world *world, struct shm_pull pulls[2], const struct pccl__arena *arena,
+                        struct pccl__arena_view *view) {
     pccl__shm_pull_show(&world->sides[0], &proofs[0], arena);
     pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
-    pccl__shm_pull_open(&pulls[0], &world->sides[0], &world->sides[1], arena);
+    pccl__shm_pull_open(&pulls[0], &world->sides[0], &world->sides[1], arena, NULL);
     EXPECT(!pccl__shm_pull_maps(&pulls[0]) && !pccl__shm_pull_mapped(&pulls[0], arena->at), "not yet");
-    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
+    *view = (struct pccl__arena_view){0};
+    for (int i = 0; i < 2; i++) /* the second link of two processes uses the same view */
+        pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL, view);
     EXPECT(pccl__shm_pull_maps(&pulls[0]) && pccl__shm_pull_mapped(&pulls[0], arena->at + 1));
     EXPECT(!pccl__shm_pull_mapped(&pulls[0], world) && !pccl__shm_pull_maps(&pulls[1]), "only that");
 }
@@ -79,13 +82,14 @@ static bool holds(const uint64_t *memory, uint64_t number) {
 static void test_taking_back(bool mapped) {
     static uint64_t memory[WORDS], target[WORDS];
     struct pccl__arena arena = arena_of(&proofs[0]);
+    struct pccl__arena_view view = {0};
     uint64_t *source = mapped ? pccl__arena_take(&arena, BYTES) : memory;
     struct world *world = make();
     struct shm_pull pulls[2] = {{0}};
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "not open");
     EXPECT(pccl__shm_pull_read(&pulls[0], 1, target, (uintptr_t)source, BYTES) == EPROTO);
     if (mapped)
-        open_mapped(world, pulls, &arena);
+        open_mapped(world, pulls, &arena, &view);
     else
         open_both(world, pulls);
     EXPECT(pccl__shm_pull_possible(&pulls[0]) && pccl__shm_pull_possible(&pulls[1]));
@@ -105,6 +109,7 @@ static void test_taking_back(bool mapped) {
     pccl__shm_pull_close(&pulls[0]);
     EXPECT(!pccl__shm_pull_maps(&pulls[0]));
     pccl__shm_pull_close(&pulls[1]);
+    pccl__arena_view_close(&view);
     pccl__arena_close(&arena);
     drop(world);
 }
@@ -134,11 +139,11 @@ static void test_other_process(void) {
     proofs[0].bytes[SHM_PROOF_BYTES - 1] ^= 1; /* as it would be in another program */
     EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, 8) == ESTALE);
     EXPECT(!pccl__shm_pull_ended(&pulls[1]), "and may be this one, with other memory");
-    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL, NULL);
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who was not proved is told so");
     proofs[0] = kept;
     world->sides[0].process = 0;
-    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL);
+    pccl__shm_pull_open(&pulls[1], &world->sides[1], &world->sides[0], NULL, NULL);
     EXPECT(!pccl__shm_pull_possible(&pulls[0]), "who shows nothing is not read");
     drop(world);
 }
@@ -173,7 +178,8 @@ static void test_forbidden(void) {
         open_both(world, pulls);
         EXPECT(!pccl__shm_pull_possible(&pulls[0]) && !pccl__shm_pull_possible(&pulls[1]), "before: the other way");
         struct pccl__arena arena = arena_of(&proofs[0]);
-        open_mapped(world, pulls, &arena);
+        struct pccl__arena_view view;
+        open_mapped(world, pulls, &arena, &view);
         EXPECT(!pccl__shm_pull_possible(&pulls[0]));
         fill(pccl__arena_take(&arena, BYTES), 5);
         uint64_t piece = (uintptr_t)arena.at + arena.taken - BYTES;
@@ -193,7 +199,7 @@ static void show_for_ever(struct world *world, uint64_t seed, bool mapped) {
     for (int i = 0; mapped && i < 2; i++) memory[i] = pccl__arena_take(&arena, BYTES);
     struct shm_pull pull;
     pccl__shm_pull_show(&world->sides[0], &proofs[0], &arena);
-    pccl__shm_pull_open(&pull, &world->sides[0], &world->sides[1], &arena);
+    pccl__shm_pull_open(&pull, &world->sides[0], &world->sides[1], &arena, NULL);
     for (uint64_t number = 1;; number++) {
         uint64_t *piece = memory[number % 2];
         fill(piece, number);
@@ -216,8 +222,9 @@ static void test_killed(uint64_t seed, bool mapped) {
     if (child == 0) show_for_ever(world, seed, mapped);
     while (atomic_load(&world->number) == 0) continue;
     struct shm_pull pull;
+    struct pccl__arena_view view = {0};
     pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
-    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL, &view);
     uint32_t kill_at = 20 + prng_below(&seed, 100);
     for (uint32_t i = 0; i < 2 * kill_at; i++) {
         uint64_t number = atomic_load(&world->number), memory = atomic_load(&world->memory);
@@ -234,6 +241,7 @@ static void test_killed(uint64_t seed, bool mapped) {
     else
         EXPECT(error != 0 && error != ECANCELED, "its number is free now");
     pccl__shm_pull_close(&pull);
+    pccl__arena_view_close(&view);
     drop(world);
 }
 
@@ -261,7 +269,7 @@ static void test_ended(void) {
     if (child == 0) live_on(world);
     while (atomic_load(&world->number) == 0) continue;
     pccl__shm_pull_show(&world->sides[1], &proofs[1], NULL);
-    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL);
+    pccl__shm_pull_open(&pull, &world->sides[1], &world->sides[0], NULL, NULL);
     EXPECT(!pccl__shm_pull_ended(&pull));
     atomic_store(&world->number, 2);
     while (atomic_load(&world->number) != 3 || pccl__shm_pull_read(&pull, 1, NULL, 0, 0) != ESRCH) continue;

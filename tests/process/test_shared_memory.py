@@ -20,8 +20,8 @@ ENOUGH_KILLS = 3
 
 def mappings() -> list[int]:
     """How many segments that two peers share, and how many arenas, its own too, this process has mapped."""
-    maps = Path("/proc/self/maps").read_text()
-    return [maps.count(f"/memfd:{name} (deleted)") for name in ("pccl", "pccl-arena")]
+    files = {tuple(line.split()[4:6]) for line in Path("/proc/self/maps").read_text().splitlines()}
+    return [sum(file[1:] == (f"/memfd:{name}",) for file in files) for name in ("pccl", "pccl-arena")]
 
 
 def reducing(line: Line, address: str) -> None:
@@ -61,6 +61,36 @@ def test_a_killed_peer_leaves_nobody_stuck_and_nothing_behind(tmp_path: Path) ->
             assert run.expect(peer, "closed")["mappings"] == [0, 0]
             assert run.ended(peer) == 0
     assert named_segments() <= before
+
+
+def resident(name: str) -> int:
+    """Bytes of the file of that name that this process has used, over all its mappings."""
+    kilobytes, counts = 0, False
+    for entry in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in entry.split(" ")[0]:
+            counts = f"/memfd:{name} (deleted)" in entry
+        elif counts and entry.startswith("Rss:"):
+            kilobytes += int(entry.split()[1])
+    return 1024 * kilobytes
+
+
+def lending(line: Line, address: str) -> None:
+    """Reduces a large array in place, in the first view that has two members."""
+    with join(address, 2) as comm:
+        data = np.ones(4 * COUNT, np.float32)
+        comm.all_reduce(data)
+        assert (data == 2).all()
+        line.send(kind="lent", epoch=comm.epoch, bytes=resident("pccl-arena"))
+        comm.barrier()
+
+
+def test_large_arrays_go_through_what_others_have_mapped(tmp_path: Path) -> None:
+    """From the first view on: the input is saved where the other side reads it, and so is its."""
+    with Run(tmp_path) as run:
+        peers = [run.peer(lending) for _ in range(2)]
+        for peer in peers:
+            assert run.expect(peer, "lent")["bytes"] >= 2 * COUNT * 4
+        assert [run.ended(peer) for peer in peers] == [0, 0]
 
 
 def telling(line: Line, address: str, choice: str) -> None:
