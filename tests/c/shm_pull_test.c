@@ -41,12 +41,19 @@ static struct world *make(void) {
 
 static void drop(struct world *world) { EXPECT(munmap(world, sizeof *world) == 0); }
 
+/* Not open where addresses or files are limited: then nothing of it is tested. */
 static struct pccl__arena arena_of(const struct shm_proof *proof) {
     struct pccl__arena arena;
     pccl__arena_open(&arena);
-    EXPECT(arena.at, "cannot be tested here");
     pccl__arena_prove(&arena, proof->bytes);
     return arena;
+}
+
+static bool arenas_open(void) {
+    struct pccl__arena arena = arena_of(&proofs[0]);
+    bool open = arena.at;
+    pccl__arena_close(&arena);
+    return open;
 }
 
 /* Both sides in this process. */
@@ -177,6 +184,7 @@ static void test_forbidden(void) {
         EXPECT(pccl__shm_pull_read(&pulls[1], 1, target, (uintptr_t)source, BYTES) == EPERM, "later: an error");
         open_both(world, pulls);
         EXPECT(!pccl__shm_pull_possible(&pulls[0]) && !pccl__shm_pull_possible(&pulls[1]), "before: the other way");
+        if (!arenas_open()) _exit(0);
         struct pccl__arena arena = arena_of(&proofs[0]);
         struct pccl__arena_view view;
         open_mapped(world, pulls, &arena, &view);
@@ -286,11 +294,12 @@ static void test_ended(void) {
 }
 
 int main(void) {
-    for (int mapped = 0; mapped < 2; mapped++) test_taking_back(mapped);
+    bool open = arenas_open();
+    for (int mapped = 0; mapped <= open; mapped++) test_taking_back(mapped);
     test_unmapped();
     test_other_process();
     test_forbidden();
     test_ended();
-    for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed, seed % 2);
+    for (uint64_t seed = 1; seed <= KILLS; seed++) test_killed(seed, open && seed % 2);
     FINISH();
 }
