@@ -314,23 +314,23 @@ static uint32_t count_receives(const struct pccl_operation *op) {
     return open;
 }
 
-static pccl_status take_arena(struct pccl__exec *exec, struct pccl_operation *op) {
+static pccl_status take_tables(struct pccl__exec *exec, struct pccl_operation *op) {
     uint32_t steps = op->finish.schedule->plan.steps_count;
     size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
     size_t pieces = op->shadow_use == PCCL__SHADOW_BACKUP ? (size_t)op->schedule->plan.chunks * op->segments : 0;
     size_t lengths = pccl__lengths_bytes(op);
-    op->arena_bytes = tasks + finish + slots + pieces + lengths + steps + 1;
-    op->arena = pccl__pool_take(exec->pool, op->arena_bytes);
-    if (!op->arena) return PCCL_NO_MEMORY;
-    uint8_t *at = op->arena;
+    op->tables_bytes = tasks + finish + slots + pieces + lengths + steps + 1;
+    op->tables = pccl__pool_take(exec->pool, op->tables_bytes);
+    if (!op->tables) return PCCL_NO_MEMORY;
+    uint8_t *at = op->tables;
     op->task = (struct pccl__task *)at;
     op->finish.transfer = (struct pccl__transfer *)(at += tasks);
     op->slot = (struct pccl__slot *)(at += finish);
     op->saved = at + slots;
     op->lengths = op->saved + pieces;
     op->finish.heard = op->lengths + lengths;
-    memset(op->arena, 0, op->arena_bytes);
+    memset(op->tables, 0, op->tables_bytes);
     op->finish.steps = steps;
     return PCCL_OK;
 }
@@ -376,7 +376,7 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
     status = pccl__operands_place(exec, op);
-    if (status == PCCL_OK) status = take_arena(exec, op);
+    if (status == PCCL_OK) status = take_tables(exec, op);
     if (status == PCCL_OK && !(op->call.flags & PCCL_DEFERRED)) status = post_finish_receives(exec, op);
     if (status == PCCL_OK) pccl__lengths_begin(op);
     if (status == PCCL_OK) status = fill_slots(exec, op);
@@ -453,7 +453,7 @@ static void cancel_one(struct pccl__channel *channel, struct pccl__transfer *tra
 }
 
 void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_status why) {
-    if (!op->arena || op->borrowed == 0) return;
+    if (!op->tables || op->borrowed == 0) return;
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
@@ -467,13 +467,13 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
 
 void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     CHECK(op->borrowed == 0);
-    if (op->arena) {
+    if (op->tables) {
         for (uint32_t i = 0; i < op->slots * op->schedule->plan.steps_count; i++)
             if (op->task[i].scratch) drop_scratch(exec, op, &op->task[i]);
     }
     exec->windows_bytes -= op->slots * scratch_bytes(op);
     op->slots = 0;
-    pccl__pool_put(exec->pool, op->arena, op->arena_bytes);
+    pccl__pool_put(exec->pool, op->tables, op->tables_bytes);
     pccl__operands_release(exec, op);
     free(op->begins);
     pccl__tensors_free(op->tensors);
@@ -481,13 +481,13 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     op->begins = NULL;
     op->tensors = NULL;
     op->cuts = NULL;
-    op->arena = NULL;
+    op->tables = NULL;
 }
 
 uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_operation *op, uint8_t *waits) {
     const struct pccl__group *group = exec->group;
     memset(waits, 0, group->size);
-    if (!op->arena) return 0;
+    if (!op->tables) return 0;
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)

@@ -120,7 +120,7 @@ void pccl__operands_publish(struct pccl_operation *op) {
 }
 
 size_t pccl__operands_restore(struct pccl_operation *op, size_t most) {
-    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->arena) return 0;
+    if (op->shadow_use != PCCL__SHADOW_BACKUP || !op->tables) return 0;
     size_t brought = 0;
     for (; op->restored < op->schedule->plan.chunks * op->segments && brought < most; op->restored++) {
         if (!op->saved[op->restored]) continue;

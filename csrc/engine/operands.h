@@ -11,7 +11,7 @@
 #include "engine/exec.h"
 #include "engine/piece.h"
 
-/* Takes what memory is needed, and scales the input that is to be. Before the arena is taken, which depends on it.
+/* Takes what memory is needed, and scales the input that is to be. Before the tables are taken, which depend on it.
  * Errors: NO_MEMORY. */
 pccl_status pccl__operands_place(struct pccl__exec *exec, struct pccl_operation *operation);
 /* Before a piece of the result is overwritten for the first and only time. */

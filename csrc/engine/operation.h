@@ -103,7 +103,7 @@ struct pccl_operation {
     struct pccl__cuts *cuts; /* of `tensors`: instead of one after so many elements each */
     uint32_t segments, slots, admitted, finished_segments;
     bool lengths_first, lengths_known; /* piece.h */
-    uint8_t *lengths;                  /* [chunks], 8 bytes of each; borrowed from the arena */
+    uint8_t *lengths;                  /* [chunks], 8 bytes of each; borrowed from the tables */
     uint32_t open_receives;            /* not yet applied, over all segments; sends are counted in the slots */
     struct pccl__slot *slot;
     struct pccl__task *task; /* [slots * steps] */
@@ -118,8 +118,8 @@ struct pccl_operation {
     enum pccl__shadow_use shadow_use;
     uint8_t *saved;    /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
     uint32_t restored; /* of them, from the first, so many have been brought back */
-    void *arena;       /* slots, tasks, finish transfers */
-    size_t arena_bytes;
+    void *tables;      /* slots, tasks, finish transfers */
+    size_t tables_bytes;
     struct pccl__finish finish;
 
     /* State fetch. */
