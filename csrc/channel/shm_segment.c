@@ -23,7 +23,7 @@ static const struct shm_segment none = {.fd = -1};
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-enum { MAGIC = 0x4d534350 /* "PCSM" */, LAYOUT = 2, HEAD_BYTES = 4096 };
+enum { MAGIC = 0x4d534350 /* "PCSM" */, LAYOUT = 3, HEAD_BYTES = 4096 };
 
 struct head {
     uint32_t magic, layout;
