@@ -28,7 +28,7 @@ from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
 from pccl.lanes import Job, Lanes
-from pccl.messages import MAX_MEASURED_LINKS, MeasuredLink, MeasuredLinks, View, encode
+from pccl.messages import MAX_MEASURED_LINKS, NO_PLACE, MeasuredLink, MeasuredLinks, View, encode
 from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request, prefer
@@ -51,6 +51,9 @@ class Communicator(Collectives, PointToPoint):
     `interface` says what to listen on: names, addresses or networks, separated by commas, excluded with ^ ("eth0",
     "10.0.0.0/8", "^docker0"); default is the local address of the route to the master. `advertise` is the HOST[:PORT]
     that other peers dial, where this host cannot know it itself (a port there is also the one listened on).
+
+    Of newcomers that are admitted together, the one with the lower `place` gets the lower rank; those without one come
+    last, in the order of their arrival.
 
     `commit="each"`: every operation succeeds or fails alike on all survivors before it returns. "deferred": operations
     return when this peer is done, and `commit()` settles all since the last one at once. `preserve_input=False` lets an
@@ -83,6 +86,7 @@ class Communicator(Collectives, PointToPoint):
         peer_group: int = 0,
         p2p_connection_pool_size: int = 0,
         *,
+        place: int | None = None,
         advertise: str | None = None,
         interface: str | None = None,
         commit: Literal["each", "deferred"] = "each",
@@ -127,6 +131,7 @@ class Communicator(Collectives, PointToPoint):
             master_timeout_ms=milliseconds("master_timeout", master_timeout),
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
             trace_folder=dump.chosen_folder(trace_dir),
+            place=NO_PLACE if place is None else whole("place", place, 0, NO_PLACE - 1),
         )
         self._modes = request.Modes.of(
             deferred=deferred,

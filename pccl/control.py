@@ -91,6 +91,7 @@ class ControlOptions:
     master_timeout_ms: int
     joint_timeout_ms: int
     trace_folder: Path | None = None
+    place: int = messages.NO_PLACE
 
 
 class Call:
@@ -146,6 +147,7 @@ class Control:
             master_timeout_ms=options.master_timeout_ms,
             joint_timeout_ms=options.joint_timeout_ms,
             operation_timeout_ms=options.operation_timeout_ms,
+            place=options.place,
         )
         self.engine: Engine | None = None
         self.installed: Install | None = None

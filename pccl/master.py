@@ -25,7 +25,7 @@ from typing import NoReturn
 import uvloop
 
 from pccl import addresses, messages, system
-from pccl.arguments import milliseconds, patience
+from pccl.arguments import milliseconds, patience, whole
 from pccl.errors import InvalidArgument, PCCLError, ProtocolError, SystemFailure
 from pccl.journal_file import JournalFile
 from pccl.protocol.master import MasterProtocol
@@ -49,7 +49,8 @@ class MasterNode:
 
     `listen_address` is HOST:PORT or [IPv6]:PORT; only that address is bound, port 0 lets the system choose (see
     `address`). With `journal` a master that is started again on the same file carries the run on. A peer that was
-    silent for `heartbeat_timeout` seconds is lost.
+    silent for `heartbeat_timeout` seconds is lost. A group without members begins only when `founders` peers wait for
+    it, with all of them at once; once it has begun, `update_topology` admits newcomers as ever.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class MasterNode:
         *,
         journal: Path | str | None = None,
         heartbeat_timeout: float = 5.0,
+        founders: int = 1,
     ) -> None:
-        """Raises InvalidArgument (address, or a journal that is in use) or SystemFailure (the port is taken)."""
+        """Raises InvalidArgument (address, founders, a journal that is in use) or SystemFailure (the port is taken)."""
         listen = _resolve(listen_address)
         limits = _limits(heartbeat_timeout)
+        whole("founders", founders, 1, messages.MAX_MEMBERS)
         self._journal = None if journal is None else _open_journal(journal)
         try:
             self._link = RouterLink(listen)
@@ -69,7 +72,9 @@ class MasterNode:
             self._close_journal()
             raise SystemFailure(f"cannot listen on {listen}: {failure.strerror}") from None
         past = None if self._journal is None else self._journal.past
-        self._protocol = MasterProtocol(draw=lambda: secrets.randbits(64), sync=MasterSync, limits=limits, past=past)
+        self._protocol = MasterProtocol(
+            draw=lambda: secrets.randbits(64), sync=MasterSync, limits=limits, past=past, founders=founders
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Worker | None = None
         self._timer: asyncio.TimerHandle | None = None

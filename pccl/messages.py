@@ -24,7 +24,7 @@ from pccl import scope
 from pccl.errors import ProtocolError
 from pccl.fields import Limit, decoder, encoder
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARACTERS = 1024
@@ -38,6 +38,7 @@ MAX_STATE_NAME_CHARACTERS = 255
 MAX_STATE_DIMENSIONS = 64
 MAX_STATUS_MEMBERS = 1024
 MAX_MEASURED_LINKS = 64
+NO_PLACE = 2**32 - 1
 ID_BYTES = 16
 
 Flag = bool
@@ -190,13 +191,14 @@ class Hello:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Register:
-    """The data plane listens: the peer may be made a member, as what a Member says of it. Repeated after each
-    Welcome."""
+    """The data plane listens: the peer may be made a member, as what a Member says of it. Newcomers that are admitted
+    together stand in the order of their `place`. Repeated after each Welcome."""
 
     address: Address
     port: U16
     host_id: U64
     cores: U32 = 0
+    place: U32 = NO_PLACE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

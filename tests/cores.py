@@ -17,6 +17,7 @@ from typing import Any
 from pccl import messages
 from pccl.errors import Status
 from pccl.messages import (
+    NO_PLACE,
     NO_PRICES,
     PROTOCOL_VERSION,
     Hello,
@@ -64,9 +65,9 @@ def identity(name: str) -> PeerId:
 class BenchPeer:
     """One peer's core and what its engine would say."""
 
-    def __init__(self, name: str, group: int, host: int, cores: int) -> None:
+    def __init__(self, name: str, group: int, host: int, cores: int, place: int = NO_PLACE) -> None:
         self.name, self.host, self.cores = name, host, cores
-        self.core = PeerProtocol(identity(name), identity(name.upper()), group, sync=PeerStateSync())
+        self.core = PeerProtocol(identity(name), identity(name.upper()), group, sync=PeerStateSync(), place=place)
         self.lines: tuple[ReportLine, ...] = ()
         self.started = 1
         self.outputs: list[PeerOutput] = []
@@ -89,8 +90,9 @@ class BenchPeer:
 class Bench:
     """See the module. `lines` is the story so far; `records` the journal."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, founders: int = 1) -> None:
         self.limits = limits or Limits()
+        self.founders = founders
         self.now = 0
         self.lines: list[str] = []
         self.records: list[Record] = []
@@ -107,7 +109,9 @@ class Bench:
     def start_master(self) -> None:
         past, valid = journal.replay(self.disk)
         assert valid == len(self.disk)
-        self.master = MasterProtocol(draw=lambda: next(self.draws), sync=MasterSync, limits=self.limits, past=past)
+        self.master = MasterProtocol(
+            draw=lambda: next(self.draws), sync=MasterSync, limits=self.limits, past=past, founders=self.founders
+        )
         self.do(self.master.start(self.now))
 
     def stop_master(self) -> None:
@@ -126,9 +130,9 @@ class Bench:
     def peer(self, name: str) -> BenchPeer:
         return self.peers[identity(name)]
 
-    def join(self, name: str, group: int = 0, host: int = 1, cores: int = 4) -> BenchPeer:
+    def join(self, name: str, group: int = 0, host: int = 1, cores: int = 4, place: int = NO_PLACE) -> BenchPeer:
         """A new process says Hello. The rest follows with `run`."""
-        peer = self.peers[identity(name)] = BenchPeer(name, group, host, cores)
+        peer = self.peers[identity(name)] = BenchPeer(name, group, host, cores, place)
         self.perform(peer, peer.core.connect(self.now))
         return peer
 
@@ -336,7 +340,7 @@ def title(peer: PeerId) -> str:
     return peer[:1].decode()
 
 
-QUIET = ("census", "run_secret", "secret", "version", "host_id", "cores", "heartbeat_ms", "heartbeat_limit_ms")
+QUIET = ("census", "run_secret", "secret", "version", "host_id", "cores", "place", "heartbeat_ms", "heartbeat_limit_ms")
 """Fields that say nothing in a story."""
 
 

@@ -26,6 +26,9 @@ def master(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds of silence after which a peer is taken for lost.")
     ] = 5.0,
+    founders: Annotated[
+        int, typer.Option(help="A group begins when so many peers wait for it, with all of them at once.")
+    ] = 1,
     until_eof: Annotated[bool, typer.Option(help="End when stdin does: with the process that started it.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log joins, losses and votes to stderr.")] = False,
 ) -> None:
@@ -38,7 +41,7 @@ def master(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     received: list[int] = []
     try:
-        with MasterNode(listen, journal=journal, heartbeat_timeout=heartbeat_timeout) as node:
+        with MasterNode(listen, journal=journal, heartbeat_timeout=heartbeat_timeout, founders=founders) as node:
 
             def end(number: int, _frame: object) -> None:
                 received.append(number)

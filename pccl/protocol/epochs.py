@@ -71,10 +71,11 @@ class Epochs:
     ) -> list[Answer]:
         """The only way to a new epoch: the gathered groups `numbers`, and those of the newcomers, get new views, with
         the prices that come of what voters measured, and the callers of a vote their answers, which are returned as
-        they were journalled (the owner of votes tells them)."""
+        they were journalled (the owner of votes tells them). Newcomers stand in the order of their places, those of one
+        place as they come in `admitting`."""
         roster = self._roster
         newcomers: dict[int, list[Admission]] = {number: [] for number in numbers}
-        for peer in admitting:
+        for peer in sorted(admitting, key=lambda peer: roster.pending[peer].place):
             it = roster.pending[peer]
             assert it.member is not None  # Register made it pending
             newcomers.setdefault(it.group, []).append(Admission(it.id, it.secret, it.group, it.member))

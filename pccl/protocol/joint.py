@@ -34,6 +34,7 @@ from pccl.messages import (
 )
 from pccl.protocol import absence
 from pccl.protocol.epochs import Epochs, Figures
+from pccl.protocol.founding import Founding
 from pccl.protocol.roster import Group, Peer, Roster
 from pccl.protocol.types import (
     CALL_NAMES,
@@ -72,12 +73,14 @@ class JointCalls:
         self,
         roster: Roster,
         epochs: Epochs,
+        founding: Founding,
         draw: Callable[[], int],
         sync: SyncFactory,
         fault: Callable[[PeerId, str, int], None],
         probe_limit_ms: int,
     ) -> None:
-        self._roster, self._epochs, self._probe_limit_ms = roster, epochs, probe_limit_ms
+        self._roster, self._epochs, self._founding = roster, epochs, founding
+        self._probe_limit_ms = probe_limit_ms
         self._draw, self._sync_factory, self._fault = draw, sync, fault
         self._votes = VoteBox()
         self._resolution: Resolution | None = None
@@ -256,6 +259,8 @@ class JointCalls:
 
     def not_admitted(self, entry: Peer, now: int) -> str:
         """Whom a newcomer waits for, in words."""
+        if missing := self._founding.missing(entry.group):
+            return f"not admitted yet: {missing}"
         awaited = absence.describe(self._roster, self._votes, VoteKind.UPDATE_TOPOLOGY, entry.group, now)
         return f"not admitted yet: update_topology waits for {awaited or 'the new views'}"
 
@@ -311,11 +316,11 @@ class JointCalls:
 
     def _resolve(self, now: int) -> None:
         """Every accepted peer has called the same joint call of the run."""
-        kind, pending = self._votes.run_votes()[0].kind, self._roster.pending
+        kind = self._votes.run_votes()[0].kind
         if kind is VoteKind.ARE_PEERS_PENDING:
-            self._answer_run(bool(pending))
+            self._answer_run(bool(self._founding.admissible(self._roster.pending)))
             return
-        admitting = [peer for peer, it in pending.items() if it.known] if kind is VoteKind.UPDATE_TOPOLOGY else []
+        admitting = self._founding.ready() if kind is VoteKind.UPDATE_TOPOLOGY else []
         # Who died in silence while it waited must not become a member that everybody waits for (G7).
         nonces = {peer: self._draw() | 1 for peer in admitting}
         self._resolution = Resolution(kind, admitting, nonces, now + self._probe_limit_ms)
@@ -337,7 +342,8 @@ class JointCalls:
     def _gather_for(self, resolution: Resolution, now: int) -> None:
         """The newcomers are known: stops the groups that change, if any does."""
         groups, pending = self._roster.groups, self._roster.pending
-        resolution.admitting = [it for it in resolution.admitting if it in pending and it not in resolution.nonces]
+        here = [it for it in resolution.admitting if it in pending and it not in resolution.nonces]
+        resolution.admitting = self._founding.admissible(here)
         resolution.nonces = {}
         if resolution.kind is VoteKind.OPTIMIZE_TOPOLOGY:
             figures = self._figures()
@@ -359,7 +365,7 @@ class JointCalls:
         """Changes all groups of a vote at once: the last of them is gathered."""
         self._resolution = None
         numbers = [group.view.group for group in self._existing(resolution.groups or ())]
-        admitting = [peer for peer in resolution.admitting if peer in self._roster.pending]
+        admitting = self._founding.admissible(it for it in resolution.admitting if it in self._roster.pending)
         answers = [Answer(vote.peer, vote.call, flag=True) for vote in self._votes.run_votes()]
         self._tell_answers(self._epochs.change(numbers, admitting, answers, now, self._figures()))
 

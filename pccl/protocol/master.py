@@ -59,6 +59,7 @@ from pccl.messages import (
 )
 from pccl.protocol import journal
 from pccl.protocol.epochs import Epochs
+from pccl.protocol.founding import Founding
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.lateness import Lateness
 from pccl.protocol.links import Links, between
@@ -84,18 +85,31 @@ class MasterProtocol:
     """See the module. All `now` are integer milliseconds of one monotonic clock; events may not go back in time."""
 
     def __init__(
-        self, *, draw: Callable[[], int], sync: SyncFactory, limits: Limits | None = None, past: Past | None = None
+        self,
+        *,
+        draw: Callable[[], int],
+        sync: SyncFactory,
+        limits: Limits | None = None,
+        past: Past | None = None,
+        founders: int = 1,
     ) -> None:
         """`draw()` gives a random integer of 64 bits (secrets.randbits in the shell, seeded in tests). `past` is what
-        journal.replay returned."""
+        journal.replay returned. A group without members begins with `founders` of them at least."""
         self._draw = draw
         self._limits = limits or Limits()
         self._roster = Roster(past or Past())
         self._suspicions = Suspicions(self._limits)
         self._links = Links(self._limits)
         self._epochs = Epochs(self._roster, self._suspicions, self._links)
+        self._founding = Founding(self._roster, founders)
         self._joint = JointCalls(
-            self._roster, self._epochs, draw, sync, self._fault, probe_limit_ms=self._limits.heartbeat_ms
+            self._roster,
+            self._epochs,
+            self._founding,
+            draw,
+            sync,
+            self._fault,
+            probe_limit_ms=self._limits.heartbeat_ms,
         )
         self._lateness = Lateness()
         self._status = StatusDesk(
@@ -247,7 +261,7 @@ class MasterProtocol:
 
     def explain(self) -> str:
         """What is waited for, and for whom, one line each; empty if nothing is."""
-        lines = self._joint.explain()
+        lines = [*self._joint.explain(), *self._founding.explain()]
         for number, group in self._roster.groups.items():
             if group.gathering is not None:
                 ranks = [f"rank {group.rank(it)}" for it in group.members if it not in group.gathering.reports]
@@ -365,7 +379,7 @@ class MasterProtocol:
             if member != entry.member:
                 self._fault(entry.id, "another address than it was accepted with", now)
             return
-        entry.member = member
+        entry.member, entry.place = member, message.place
         if entry.phase is Phase.GREETED:
             entry.phase = Phase.PENDING
             self._roster.pending[entry.id] = entry
@@ -600,8 +614,8 @@ class MasterProtocol:
             for group in [it for it in roster.groups.values() if self._epochs.gathered(it)]:
                 self._expel_cut_off(group, now)
             self._joint.settle(now)
-            if not roster.accepted and roster.pending:
-                self._epochs.change([], list(roster.pending), [], now)
+            if not roster.accepted and (founders := self._founding.ready()):
+                self._epochs.change([], founders, [], now)
             for number in [it for it, group in roster.groups.items() if group.gathering and not self._joint.holds(it)]:
                 if self._epochs.gathered(roster.groups[number]):
                     self._epochs.change([number], [], [], now)

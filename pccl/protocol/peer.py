@@ -31,6 +31,7 @@ from pccl.errors import Status
 from pccl.messages import (
     MAX_REPORT_LINES,
     MAX_STALLED_RANKS,
+    NO_PLACE,
     PROTOCOL_VERSION,
     STATE_MESSAGES,
     Census,
@@ -131,10 +132,12 @@ class PeerProtocol:
         joint_timeout_ms: int = 300_000,
         operation_timeout_ms: int = 300_000,
         limits: Limits | None = None,
+        place: int = NO_PLACE,
     ) -> None:
         """`peer` and `secret` are 16 fresh random bytes each. `limits` count until Welcome brings the master's.
         `joint_timeout_ms` is the patience of joint calls, and of the wish to be admitted. `operation_timeout_ms` is
-        the engine's, and here only to be compared with the master's limits."""
+        the engine's, and here only to be compared with the master's limits. `place` orders those who are admitted
+        together."""
         base = limits or Limits()
         self.peer = peer
         self.master = "the master"  # what texts call it; the shell knows where it is
@@ -149,6 +152,7 @@ class PeerProtocol:
         self._view: View | None = None
         self._rank = -1
         self._census = NO_CENSUS
+        self._place = place
         self._endpoint: Register | None = None
         self._run_secret = b""
         self._connected = False
@@ -218,7 +222,7 @@ class PeerProtocol:
 
     def opened(self, address: str, port: int, host_id: int, cores: int, now: int) -> list[PeerOutput]:
         """The data plane listens there. `address` is what other peers dial; `cores` is how many this one may use."""
-        self._endpoint = Register(address, port, host_id, cores)
+        self._endpoint = Register(address, port, host_id, cores, self._place)
         return self._say(self._endpoint, self._call.unanswered) if self._phase is Phase.JOINING else []
 
     def vote(self, kind: VoteKind, call: int, body: bytes, pending: int, now: int) -> list[PeerOutput]:

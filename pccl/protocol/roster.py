@@ -16,6 +16,7 @@ from enum import Enum
 
 from pccl.errors import Status
 from pccl.messages import (
+    NO_PLACE,
     STATE_MESSAGES,
     Census,
     Heartbeat,
@@ -76,7 +77,8 @@ LEGAL: dict[Phase, tuple[type, ...]] = {
 class Peer:
     """One peer as the master sees it. `known` is False until its Hello came over the present connection; `returning`:
     the master restarted and has not seen it since; `usurped`: another process came under its id since. `heard` is when
-    it last spoke (ms). `withdrew` says which joint call it gave up and when, until it makes the next one."""
+    it last spoke (ms). `place` is what it asked for among those admitted with it. `withdrew` says which joint call it
+    gave up and when, until it makes the next one."""
 
     id: PeerId
     secret: bytes
@@ -87,6 +89,7 @@ class Peer:
     returning: bool = False
     usurped: bool = False
     member: Member | None = None
+    place: int = NO_PLACE
     answered: Answer | None = None
     withdrew: tuple[VoteKind, int] | None = None
 

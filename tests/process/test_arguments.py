@@ -60,9 +60,9 @@ def test_timeouts(name: str) -> None:
     assert pccl.Communicator("127.0.0.1:1", link_timeout=np.float32(3), operation_timeout=np.int64(9)) is not None
 
 
-@pytest.mark.parametrize("name", ["peer_group", "p2p_connection_pool_size", "min_world_size"])
+@pytest.mark.parametrize("name", ["peer_group", "p2p_connection_pool_size", "min_world_size", "place"])
 def test_numbers(name: str) -> None:
-    for value in (-1, 2**40, *NUMBERS_NOT):
+    for value in (-1, 2**40, *(it for it in NUMBERS_NOT if name != "place" or it is not None)):
         refused(f"{name} must be a whole number", pccl.Communicator, "127.0.0.1:1", **{name: value})
     assert pccl.Communicator("127.0.0.1:1", **{name: np.int64(3)}) is not None
 
@@ -87,6 +87,8 @@ def test_words(name: str, values: list[Any]) -> None:
 def test_the_masters_arguments() -> None:
     for value in (*SECONDS_NOT, 0.1):
         refused("heartbeat_timeout", pccl.MasterNode, "127.0.0.1:0", heartbeat_timeout=value)
+    for founders in (0, -1, 2**20, *NUMBERS_NOT):
+        refused("founders must be a whole number", pccl.MasterNode, "127.0.0.1:0", founders=founders)
     for journal in (5, "\0", "/dev/null", "/dev/zero"):
         refused("journal", pccl.MasterNode, "127.0.0.1:0", journal=journal)
     for address in ("127.0.0.1:0:0", "[::1:0"):

@@ -76,6 +76,14 @@ class Checkers:
 
     # ------------------------------------------------------------------------------------------ views and operations
 
+    def founded(self, view: GroupView, founders: int, places: list[int]) -> None:
+        """A group begins with so many members at least, and those admitted together (their `places` in order of rank)
+        stand as they asked for."""
+        if view.members and not view.previous and len(view.members) < founders:
+            self.fail(f"group {view.group} begins with {len(view.members)} members, not with {founders}")
+        if places != sorted(places):
+            self.fail(f"group {view.group} admits newcomers of places {places} in this order")
+
     def one_membership_per_epoch(self, peer: PeerId, view: View) -> None:
         """Whoever installs an epoch installs the same members, verdicts, and all that algorithms are chosen by; a
         peer's epochs rise (G9 rests on it)."""

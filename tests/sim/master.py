@@ -85,7 +85,11 @@ class SimMaster(Node):
                 self.world.checkers.fail("a snapshot of the journal does not replay to the same state")
             self.disk.data[:] = rewritten
         self.core = self.world.kinds.master(
-            draw=lambda: self.clock.random.getrandbits(64), sync=self.world.kinds.sync, limits=LIMITS, past=past
+            draw=lambda: self.clock.random.getrandbits(64),
+            sync=self.world.kinds.sync,
+            limits=LIMITS,
+            past=past,
+            founders=self.world.founders,
         )
         self.perform(self.core.start(self.clock.ms))
 

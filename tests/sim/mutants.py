@@ -73,6 +73,7 @@ from tests.sim.mutant_engines import (
     ShortBarrier,
     StaleEpoch,
 )
+from tests.sim.mutant_founding import BeginsEarly, CountsFoundersOnce, IgnoresPlaces
 from tests.sim.mutant_prices import FiguresOfTheLate, KeptFigures, OwnPrices, PricesForOneEpoch
 from tests.sim.world import Kinds
 
@@ -552,6 +553,11 @@ MUTANTS: dict[str, Mutant] = {
     "AnyAnswerClears": Mutant(Kinds(master=AnyAnswerClears), ("crash", "data_break", "aim")),
     "AnySecret": Mutant(Kinds(master=AnySecret), ("clone",)),
     "BlamesPeersForItsSleep": Mutant(Kinds(master=BlamesPeersForItsSleep), ("master_pause", "data_break")),
+    **{
+        master.__name__: Mutant(Kinds(master=master), ("join_storm", "crash", "leave"))
+        for master in (BeginsEarly, IgnoresPlaces)
+    },
+    "CountsFoundersOnce": Mutant(Kinds(master=CountsFoundersOnce), ("impatience", "join_storm", "crash", "leave")),
     "BelievesInDeath": Mutant(Kinds(master=BelievesInDeath), ("data_break",)),
     "BlindReport": Mutant(Kinds(engine=BlindReport), ("mistake", "crash", "data_break", "aim")),
     "BelievesClones": Mutant(Kinds(master=BelievesClones), ("clone",)),

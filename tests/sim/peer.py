@@ -66,9 +66,9 @@ class Control:
 class SimPeer(Node):
     """See the module."""
 
-    def __init__(self, world: World, peer: PeerId, group: int) -> None:
+    def __init__(self, world: World, peer: PeerId, group: int, place: int) -> None:
         super().__init__(world.clock)
-        self.world, self.id, self.group = world, peer, group
+        self.world, self.id, self.group, self.place = world, peer, group, place
         self.core = world.kinds.peer(
             peer,
             world.clock.random.randbytes(16),
@@ -77,6 +77,7 @@ class SimPeer(Node):
             master_timeout_ms=MASTER_TIMEOUT_MS,
             joint_timeout_ms=world.patience_ms(),
             limits=LIMITS,
+            place=place,
         )
         self.engine = world.kinds.engine(
             self, peer, self._transmit, self._event, world.checkers, min_world=world.min_world

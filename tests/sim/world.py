@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
+from pccl.messages import NO_PLACE
 from pccl.protocol.master import MasterProtocol
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.state_master import MasterSync
@@ -67,6 +69,9 @@ class World:
         self.master_fails = bool(master_dies) or self.faults.any_of("master_crash", "master_pause", "journal_crash")
         self.groups = rng.choice([1, 1, 1, 2, 3])
         self.min_world = rng.choice([1, 2])
+        self._founding = Random(f"founding {seed}")  # its own: what a seed deals otherwise stays as it was
+        self.founders = self._founding.choice([1, 1, 1, 2, 3])
+        self.places = self._founding.random() < 0.5
         self.pause_ms = rng.choice([15.0, 40.0])
         self.delay = rng.choice([0.3, 1.0, 4.0])
         self.master = SimMaster(self)
@@ -89,7 +94,11 @@ class World:
     def written(self, record: Record) -> None:
         """The journal has one more record."""
         self.checkers.recorded(record)
-        for admission in record.admissions if isinstance(record, Change) else ():
+        if not isinstance(record, Change):
+            return
+        for view in record.views:
+            self.checkers.founded(view, self.founders, [self.peers[view.members[it]].place for it in view.admitted])
+        for admission in record.admissions:
             if not self.peers[admission.id].alive:
                 # It died after it had answered the probe, or the first of all were admitted unseen.
                 self.checkers.disturbed(admission.group)
@@ -125,7 +134,8 @@ class World:
     # ------------------------------------------------------------------------------------------ peers
 
     def spawn(self, group: int) -> SimPeer:
-        peer = SimPeer(self, self.clock.random.randbytes(16), group)
+        place = self._founding.randrange(4) if self.places else NO_PLACE
+        peer = SimPeer(self, self.clock.random.randbytes(16), group, place)
         self.peers[peer.id] = peer
         self.faults.born(peer)
         self.trace("spawn", f"{peer.id.hex()[:8]} in group {group}")
@@ -202,7 +212,7 @@ class World:
         for peer in self.peers.values():
             peer.be_patient()
             peer.program.behave()
-        alone = 2 if self.min_world > 1 else 1
+        alone = max(self.founders, 2 if self.min_world > 1 else 1)
         for group in range(self.groups):
             for _ in range(alone):
                 self.spawn(group)
