@@ -10,7 +10,7 @@
  *
  * Conventions: every function may be called from any thread unless it says otherwise. Results go through the
  * last pointers and are written only when PCCL_OK is returned. `error` may be NULL; it is written only when
- * something else than PCCL_OK is returned. Nothing here calls back into the caller. C99.
+ * something else than PCCL_OK is returned. Nothing here calls back into the caller but `ended` of a pccl_call. C99.
  */
 #ifndef PCCL_H
 #define PCCL_H
@@ -434,6 +434,12 @@ typedef struct pccl_call {
                          but each decides only about what it sends itself */
     uint64_t token;
     double factor; /* PREMUL_SUM: of our own contribution; members need not agree on it. The input stays as it is */
+    /* Called once when the operation has ended, by whichever thread ended it, which may be the one that starts it. That
+     * thread holds the engine's lock: it must not block, nor call anything here but pccl_done. Never after
+     * pccl_operation_free has returned for an operation that had ended, nor where pccl_start or pccl_run fail without
+     * an operation, nor in a forked child. NULL: nobody is called. */
+    void (*ended)(void *context);
+    void *context;
 } pccl_call;
 
 typedef struct pccl_info {

@@ -144,8 +144,11 @@ static void end(struct pccl_operation *op, pccl_status status, const char *forma
     if (status != PCCL_OK) pccl__operands_restore(op, SIZE_MAX);
     if (op->call.flags & PCCL_NOTIFY) pccl__events_end(&core->events, op->call.token, op->prompt, core->now_ns);
     bool deferred = op->call.flags & PCCL_DEFERRED;
+    void (*ended)(void *) = op->call.ended;
+    void *context = op->call.context;
     atomic_store_explicit(&op->ended, true, memory_order_release);
     shed(op);
+    if (ended) ended(context);
     if (deferred) advance_commits(core);
 }
 

@@ -386,7 +386,9 @@ static pccl_call without_data(const pccl_call *call) {
                        .expected_epoch = call->expected_epoch,
                        .timeout_ms = call->timeout_ms,
                        .priority = call->priority,
-                       .token = call->token};
+                       .token = call->token,
+                       .ended = call->ended,
+                       .context = call->context};
 }
 
 /* Of any scope: who calls it may have others of that tag in mind. */
