@@ -213,12 +213,27 @@ typedef struct pccl_member {
 
 typedef struct pccl_operation_name {
     uint64_t tag;
-    uint64_t scope;    /* who takes part: 0 the whole group, else pccl_scope */
+    uint64_t scope;    /* who takes part: 0 the whole group, else pccl_scope or pccl_scope_of */
     uint32_t sequence; /* counts from 0 within an epoch, scope and tag */
 } pccl_operation_name;
 
 /* The scope of what rank `source` sends to rank `target`: (source + 1) * 2^32 + target + 1. */
 uint64_t pccl_scope(uint32_t source, uint32_t target);
+
+enum { PCCL_SCOPE_RANKS_BIT = 63 /* set in scopes of pccl_scope_of alone */ };
+
+/* The scope of operations that only these `ranks` of the view of `epoch` make, ours among them; their order is that of
+ * parts in buffers, and `root` is an index. The same number on all that give the same ranks in the same order, at any
+ * time; 0 for the whole group in order of ranks. Nothing is sent, and links are made by the operations that need them.
+ * It holds as long as the view's members stay the same, in the same order. Where some links are down, operations of
+ * ranks that the shape does not connect end with UNSUPPORTED. Errors: INVALID, PEER_LOST (the members of `epoch` are
+ * not those of now), NO_MEMORY, CLOSED. */
+pccl_status pccl_scope_of(pccl_engine *engine, uint64_t epoch, const uint32_t *ranks, uint32_t count, uint64_t *scope,
+                          pccl_error *error);
+
+/* The ranks of such a scope: copies up to `capacity` of them and returns how many there are; 0 for one that this peer
+ * never asked for. */
+size_t pccl_scope_ranks(pccl_engine *engine, uint64_t scope, uint32_t *ranks, size_t capacity);
 
 /* What a link costs. 0: not known, so that a default is taken. */
 typedef struct pccl_price {
@@ -279,7 +294,7 @@ typedef enum pccl_operation_state {
  * called: an operation that is DATA_DONE on two members with different ones must not commit.
  *
  * An operation commits if all survivors that take part in it have its data done or better. Those of scope 0 all do; of
- * a send and its receive, the two, and without the one that receives nothing commits. */
+ * a subgroup, its ranks; of a send and its receive, the two, and without the one that receives nothing commits. */
 typedef struct pccl_report_line {
     uint64_t tag;
     uint64_t scope;
@@ -427,7 +442,9 @@ typedef struct pccl_call {
     const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
     const pccl_tensor *tensors;                   /* all_reduce: instead of `count`, `input` and `output`; else NULL */
     uint32_t tensors_count;
-    uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it */
+    uint64_t scope;          /* 0: the whole group; else a pccl_scope_of: who calls. Not of send, recv and commit */
+    uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it. Of a scope: the
+                                epoch that its ranks are of, and PEER_LOST when others are members */
     uint32_t timeout_ms;     /* as operation_timeout_ms; 0: the engine's */
     int32_t priority; /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
                          as what the kernel holds already has gone. Changes no result. Members need not agree,

@@ -24,13 +24,24 @@ static pccl_status refuse_dtype(const pccl_call *call, pccl_error *error) {
                       used ? possible : ", nor any other reduction: it can only be moved");
 }
 
+static pccl_status check_scope(const pccl_call *call, pccl_error *error) {
+    if (call->scope == 0) return PCCL_OK;
+    const char *name = pccl_collective_name(call->collective);
+    if (pccl__is_pair(call->collective) || call->collective == PCCL_COMMIT)
+        return pccl__fail(error, PCCL_INVALID, "%s is never one of a subgroup: leave its scope 0", name);
+    if (call->expected_epoch == 0)
+        return pccl__fail(error, PCCL_INVALID, "%s of a subgroup needs the epoch that its scope belongs to", name);
+    return PCCL_OK;
+}
+
 pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     if ((unsigned)call->collective >= PCCL_COLLECTIVE_COUNT)
         return pccl__fail(error, PCCL_INVALID, "unknown collective %d", (int)call->collective);
     if (call->priority < PCCL_PRIORITY_MIN || call->priority > PCCL_PRIORITY_MAX)
         return pccl__fail(error, PCCL_INVALID, "priority %d is not between %d and %d", call->priority,
                           PCCL_PRIORITY_MIN, PCCL_PRIORITY_MAX);
-    pccl_status status = pccl__tensors_check(call, error);
+    pccl_status status = check_scope(call, error);
+    if (status == PCCL_OK) status = pccl__tensors_check(call, error);
     if (status != PCCL_OK || !pccl__has_data(call->collective)) return status;
     const char *name = pccl_collective_name(call->collective);
     if ((unsigned)call->dtype >= PCCL_DTYPE_COUNT)

@@ -253,9 +253,10 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
     }
 }
 
-/* Of a pair, only the other one may speak. */
+/* Only who takes part may speak. */
 static bool is_for_us(const struct pccl__core *core, uint32_t rank, const struct pccl__key *key) {
-    return key->epoch != core->group.epoch || pccl__scope_joins(key->scope, rank, core->group.rank);
+    return key->epoch != core->group.epoch || (pccl__team_has(&core->group, key->scope, rank) &&
+                                               pccl__team_has(&core->group, key->scope, core->group.rank));
 }
 
 static void notice_came(struct pccl__core *core, struct pccl__channel *channel, const struct pccl__notice *notice) {
@@ -321,9 +322,8 @@ void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl
                        const struct pccl__stamp *stamp, const void *data, uint32_t bytes) {
     for (uint32_t rank = 0; rank < core->group.size; rank++) {
         struct pccl__channel *channel = core->group.channels[rank];
-        bool told = key->scope ? channel && !channel->broken && pccl__scope_has(key->scope, rank)
-                               : pccl__group_tells(&core->group, rank);
-        if (told) channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
+        if (pccl__group_tells(&core->group, key->scope, rank))
+            channel->ops->post_notice(channel, kind, key, stamp, data, bytes);
     }
 }
 
@@ -429,7 +429,7 @@ pccl_status pccl__core_new(const struct pccl__core_options *options, struct pccl
     pccl__unseen_init(&core->unseen);
     pccl__events_init(&core->events);
     struct list *lists[] = {&core->open, &core->queued, &core->unmatched, &core->early_sends, &core->leaving,
-                            &core->held, &core->failed, &core->served,    &core->schedules,   &core->asked};
+                            &core->held, &core->failed, &core->served,    &core->asked};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) list_init(lists[i]);
     core->exec = (struct pccl__exec){.group = &core->group,
                                      .pool = &core->pool,
@@ -452,7 +452,6 @@ void pccl__core_free(struct pccl__core *core) {
     }
     pccl__core_drop_served(core);
     pccl__core_drop_mismatches(core);
-    pccl__core_drop_schedules(core);
     pccl__wait_forget(core);
     pccl__match_forget(core);
     pccl__group_clear(&core->group);

@@ -72,11 +72,7 @@ struct pccl__core {
     uint32_t stopped_next;
     struct pccl__events events;
     struct pccl__recorder recorder;
-    struct list asked;                   /* wait.c: struct asked, oldest first */
-    struct list schedules;               /* start.c: those of this epoch */
-    struct pccl__offers offers;          /* what planners ask in this epoch */
-    const struct pccl__planner *barrier; /* of this epoch's shape, ... */
-    const struct pccl__schedule *finish; /* ... and our part in its plan */
+    struct list asked; /* wait.c: struct asked, oldest first */
     uint64_t now_ns;
     uint64_t newest_epoch;
     uint32_t fetches; /* so far; tells their keys apart */
@@ -122,9 +118,6 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *operation);
 /* Begins an operation that has been launched, now that it knows its peers. May end it. */
 void pccl__core_begin(struct pccl__core *core, struct pccl_operation *operation);
-/* A new epoch: schedules of the old one go, `finish` is set anew. Errors: NO_MEMORY. */
-pccl_status pccl__core_renew_schedules(struct pccl__core *core);
-void pccl__core_drop_schedules(struct pccl__core *core);
 
 /* ---- settle.c */
 pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, uint64_t now_ns, pccl_error *error);
@@ -153,8 +146,9 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice);
 /* Did a mismatch of an operation that we had not started come in? Then it has been told, and `operation` was ended. */
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *operation);
-/* The epoch ends: forgets what was met, re-numbers what is owed for the next epoch. Before the tags are cleared. */
-void pccl__core_renew_mismatches(struct pccl__core *core);
+/* The epoch ends: forgets what was met, re-numbers what is owed for the next epoch; nothing is owed to a subgroup
+ * unless that has the same members. Before the tags are cleared. */
+void pccl__core_renew_mismatches(struct pccl__core *core, bool same_members);
 void pccl__core_drop_mismatches(struct pccl__core *core);
 
 /* ---- stall.c */
@@ -213,8 +207,8 @@ void pccl__core_step_settled(struct pccl__core *core, const struct pccl_operatio
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel);
 /* Closes, drains and frees a channel; NULL is allowed. */
 void pccl__core_retire(struct pccl__core *core, struct pccl__channel **channel);
-/* Sends a notice to the members next to us. Whoever hears of news passes it on once, so that it reaches all. One about
- * an operation of a pair goes to the other one alone. */
+/* Sends a notice to the members next to us, of those who take part. Whoever hears of news passes it on once, so that it
+ * reaches all. */
 void pccl__core_notify(struct pccl__core *core, uint32_t kind, const struct pccl__key *key,
                        const struct pccl__stamp *stamp, const void *data, uint32_t bytes);
 

@@ -119,7 +119,9 @@ static uint64_t until(uint64_t deadline_ns, uint64_t now_ns) {
     return deadline_ns == NEVER_NS ? NEVER_NS : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
-static bool shares_cores(const struct pccl_engine *engine) { return engine->core->group.crowded; }
+static bool shares_cores(const struct pccl_engine *engine) {
+    return engine->core->group.whole && engine->core->group.whole->crowded;
+}
 
 /* Spinning pays when every member on this host can have a core of its own, and lately it brought something: other load,
  * or long waits, make it vain. After SPIN_RETRY sleeps it is tried again, for long enough that a member that sleeps can

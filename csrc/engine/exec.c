@@ -65,13 +65,9 @@ static void fill(struct pccl_operation *op, struct pccl__task *task, const void 
         pccl__stamp_part(&task->transfer.stamp, pccl__layout_place(&op->layout, step->chunk).elements);
 }
 
-static uint32_t rank_at(const struct pccl_operation *op, uint32_t position) {
-    return op->layout.ring ? op->layout.ring[position] : position;
-}
-
 static struct pccl__channel *channel_to(const struct pccl__exec *exec, const struct pccl_operation *op,
                                         uint32_t position) {
-    return exec->group->channels[rank_at(op, position)];
+    return exec->group->channels[op->links[position]];
 }
 
 static pccl_status post(struct pccl__channel *channel, struct pccl_operation *op, struct pccl__transfer *transfer,
@@ -257,7 +253,7 @@ static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct p
     uint8_t *target = together && !lends ? together : task->scratch;
     reduce(exec, op, task, piece, target);
     if (step->complete && op->call.op == PCCL_AVG)
-        exec->kernels->divide[op->call.dtype](target, exec->group->size, piece.place.elements);
+        exec->kernels->divide[op->call.dtype](target, op->team->size, piece.place.elements);
     if (lands && target != together) pccl__operands_spread(op, piece, target);
     task->value = target;
 }
@@ -371,7 +367,7 @@ static pccl_status begin_data(struct pccl__exec *exec, struct pccl_operation *op
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
-    pccl_status status = pccl__pieces_cut(op, exec->segment_bytes, exec->group->one_host && exec->group->crowded);
+    pccl_status status = pccl__pieces_cut(op, exec->segment_bytes, op->team->one_host && op->team->crowded);
     if (status != PCCL_OK) return status;
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
@@ -416,7 +412,8 @@ static bool contradicts(struct pccl_operation *op, struct pccl__task *task) {
 }
 
 uint32_t pccl__exec_origin(const struct pccl_operation *op, const struct pccl__transfer *transfer) {
-    return pccl__layout_origin(&op->layout, step_of(op, LIST_ENTRY(transfer, struct pccl__task, transfer))->chunk);
+    uint32_t chunk = step_of(op, LIST_ENTRY(transfer, struct pccl__task, transfer))->chunk;
+    return op->team->members[pccl__layout_origin(&op->layout, chunk)];
 }
 
 pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__transfer *transfer) {
@@ -491,7 +488,7 @@ uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_o
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
-            if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[rank_at(op, plan->steps[i].peer)] = 1;
+            if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[op->links[plan->steps[i].peer]] = 1;
     for (uint32_t i = op->finish.next; op->finish.begun && i < op->finish.steps; i++) {
         const struct pccl__step *step = &op->finish.schedule->plan.steps[i];
         if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[op->finish.ranks[step->peer]] = 1;

@@ -59,32 +59,34 @@ static pccl_status open_channels(struct pccl__group *next, const struct pccl__gr
     return PCCL_OK;
 }
 
-/* Members who share a host come to the same answer, for they have the same view. */
-static void look_around(struct pccl__group *next) {
-    uint32_t cores = UINT32_MAX;
-    for (uint32_t i = 0; i < next->size; i++) {
-        const pccl_member *member = &next->members[i];
-        if (member->host_id != next->members[next->rank].host_id) continue;
-        next->host_members++;
-        if (member->cores) cores = (uint32_t)min_u64(cores, member->cores);
-    }
-    next->one_host = next->host_members == next->size;
-    next->crowded = next->host_members > cores;
+static bool same_members(const struct pccl__group *old, const pccl_view *view) {
+    bool same = old->size == view->size && old->rank == view->rank;
+    for (uint32_t i = 0; same && i < old->size; i++) same = same_id(&old->members[i].id, &view->members[i].id);
+    return same;
 }
 
-/* The master's rings keep hosts together unless a dead link has to be avoided. */
-static pccl_status set_hosts(struct pccl__group *next) {
-    uint64_t *ids = malloc(next->size * sizeof *ids);
-    if (!ids) return PCCL_NO_MEMORY;
-    for (uint32_t p = 0; p < next->size; p++) ids[p] = next->members[next->ring[p]].host_id;
-    pccl_status status = pccl__shape_set_hosts(&next->shape, ids);
-    free(ids);
+static pccl_status add_team(struct pccl__group *group, uint64_t scope, const uint32_t *ranks, uint32_t count) {
+    struct pccl__team *team;
+    pccl_status status = pccl__team_new(group, scope, ranks, count, &team);
+    if (status != PCCL_OK) return status;
+    team->next = group->teams;
+    group->teams = team;
+    return PCCL_OK;
+}
+
+/* Scopes stay what they were as long as ranks mean the same members. */
+static pccl_status set_teams(struct pccl__group *next, const struct pccl__group *old) {
+    pccl_status status = pccl__team_new(next, 0, NULL, next->size, &next->whole);
+    const struct pccl__team *team = next->since < next->epoch ? old->teams : NULL;
+    for (; status == PCCL_OK && team; team = team->next)
+        status = add_team(next, team->scope, team->members, team->size);
     return status;
 }
 
 pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group *old, const pccl_view *view,
                              struct pccl__transport *transport, pccl_error *error) {
     next->epoch = view->epoch;
+    next->since = same_members(old, view) ? old->since : view->epoch;
     next->size = view->size;
     next->rank = view->rank;
     next->prices = view->prices;
@@ -109,13 +111,11 @@ pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group 
         next->ring[i] = view->ring ? view->ring[i] : i;
         if (next->ring[i] == view->rank) next->position = i;
     }
-    look_around(next);
-    status = set_hosts(next);
+    status = set_teams(next, old);
     if (status != PCCL_OK) {
         pccl__fail(error, status, "no memory for a view of %u members", view->size);
         goto failed;
     }
-    next->shape.ranks = next->ring;
     for (uint32_t i = 0; i < view->size; i++)
         next->used[next->ring[i]] = i != next->position && pccl__shape_joins(&next->shape, i, next->position);
     status = open_channels(next, old, transport, error);
@@ -142,6 +142,12 @@ void pccl__group_clear(struct pccl__group *group) {
     free(group->channels);
     free(group->used);
     pccl__shape_free(&group->shape);
+    pccl__team_free(group->whole);
+    while (group->teams) {
+        struct pccl__team *team = group->teams;
+        group->teams = team->next;
+        pccl__team_free(team);
+    }
     *group = (struct pccl__group){0};
 }
 
@@ -156,10 +162,55 @@ struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const
     return rank < group->size ? group->channels[rank] : NULL;
 }
 
-bool pccl__group_tells(const struct pccl__group *group, uint32_t rank) {
+/* Is this member the next one of us or the one before, among those of a team? */
+static bool is_neighbour(const struct pccl__team *team, uint32_t rank) {
+    uint32_t next = (team->position + 1) % team->size, previous = (team->position + team->size - 1) % team->size;
+    return rank == team->links[next] || rank == team->links[previous];
+}
+
+bool pccl__group_tells(const struct pccl__group *group, uint64_t scope, uint32_t rank) {
     const struct pccl__channel *channel = group->channels[rank];
-    if (!channel || channel->broken || !group->used[rank]) return false;
-    if (group->shape.kind != PCCL_SHAPE_FULL || channel->heard_ns) return true;
-    uint32_t next = group->ring[(group->position + 1) % group->size];
-    return rank == next || rank == group->ring[(group->position + group->size - 1) % group->size];
+    if (!channel || channel->broken || !pccl__team_has(group, scope, rank)) return false;
+    if (pccl__scope_is_pair(scope)) return true;
+    if (!group->used[rank]) return false;
+    return group->shape.kind != PCCL_SHAPE_FULL || channel->heard_ns ||
+           is_neighbour(pccl__team_find(group, scope), rank);
+}
+
+/* ---------------------------------------------------------------- scopes */
+
+enum { TEAMS_MAX = 65536 };
+
+static pccl_status check_ranks(const struct pccl__group *group, const uint32_t *ranks, uint32_t count,
+                               pccl_error *error) {
+    bool ours = false;
+    if (!ranks || count == 0) return pccl__fail(error, PCCL_INVALID, "a scope needs at least one rank");
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranks[i] >= group->size)
+            return pccl__fail(error, PCCL_INVALID, "rank %u is outside a group of %u", ranks[i], group->size);
+        for (uint32_t j = 0; j < i; j++)
+            if (ranks[i] == ranks[j]) return pccl__fail(error, PCCL_INVALID, "rank %u is named twice", ranks[i]);
+        ours = ours || ranks[i] == group->rank;
+    }
+    return ours ? PCCL_OK
+                : pccl__fail(error, PCCL_INVALID, "rank %u, which is this peer, is not among the %u ranks", group->rank,
+                             count);
+}
+
+pccl_status pccl__group_scope(struct pccl__group *group, const uint32_t *ranks, uint32_t count, uint64_t *scope,
+                              pccl_error *error) {
+    pccl_status status = check_ranks(group, ranks, count, error);
+    if (status != PCCL_OK) return status;
+    uint64_t number = pccl__team_scope(group, ranks, count);
+    struct pccl__team *team = pccl__team_find(group, number);
+    if (!team) {
+        uint32_t teams = 0;
+        for (team = group->teams; team; team = team->next) teams++;
+        if (teams >= TEAMS_MAX)
+            return pccl__fail(error, PCCL_INVALID, "more than %d subgroups in one epoch", TEAMS_MAX);
+        status = add_team(group, number, ranks, count);
+        if (status != PCCL_OK) return pccl__fail(error, status, "no memory for a subgroup of %u members", count);
+    }
+    *scope = number;
+    return PCCL_OK;
 }

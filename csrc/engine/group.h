@@ -9,11 +9,13 @@
 #define PCCL_ENGINE_GROUP_H
 
 #include "channel/channel.h"
+#include "engine/team.h"
 #include "pccl.h"
 #include "plan/shape.h"
 
 struct pccl__group {
     uint64_t epoch;
+    uint64_t since; /* the first epoch that had the same members in the same order */
     uint32_t size, rank, position;
     pccl_member *members;            /* [size] */
     uint32_t *ring;                  /* [size] ranks by position */
@@ -23,15 +25,15 @@ struct pccl__group {
     uint8_t *used;                   /* [size] by rank: plans may use our link to it */
     uint8_t *doubts_told;            /* [size] by rank: that the link cannot be made has been told */
     uint8_t *awaited;                /* [size] by rank: somebody wants to know when the link is there */
-    bool one_host;                   /* all members share our host */
-    uint32_t host_members;           /* members on our host, us included */
-    bool crowded;                    /* ... more than the fewest cores that one of them told */
+    struct pccl__team *whole;        /* all members */
+    struct pccl__team *teams;        /* others that were asked for */
 };
 
 /* Errors: INVALID with a text, NO_MEMORY. */
 pccl_status pccl__view_check(const pccl_view *view, uint64_t newest_epoch, pccl_error *error);
-/* Builds the next group from `view`, with fresh channels where `old` has no sound ones. `old` is unchanged, so that a
- * failure changes nothing. Errors: INVALID address, NO_MEMORY. `next` must be zeroed. */
+/* Builds the next group from `view`, with fresh channels where `old` has no sound ones, and with the teams of `old` if
+ * it has the same members. `old` is unchanged, so that a failure changes nothing. Errors: INVALID address, NO_MEMORY.
+ * `next` must be zeroed. */
 pccl_status pccl__group_next(struct pccl__group *next, const struct pccl__group *old, const pccl_view *view,
                              struct pccl__transport *transport, pccl_error *error);
 /* Moves the channels that `next` still lacks over from `old`. */
@@ -43,8 +45,13 @@ struct pccl__channel *pccl__group_channel(const struct pccl__group *group, const
 /* group->size when not a member. */
 uint32_t pccl__group_rank_of(const struct pccl__group *group, const pccl_peer_id *id);
 
-/* Do notices for all members go to this one? Passed on by each, they reach everybody over links that are there or that
- * are needed anyhow. */
-bool pccl__group_tells(const struct pccl__group *group, uint32_t rank);
+/* Do notices about a scope go to this member? Passed on by each, they reach all who take part over links that are there
+ * or that are needed anyhow. */
+bool pccl__group_tells(const struct pccl__group *group, uint64_t scope, uint32_t rank);
+
+/* The scope of `ranks` of the view, in the order in which buffers have their parts. Errors: INVALID (no ranks, one
+ * twice or outside, ours missing, too many scopes), NO_MEMORY. */
+pccl_status pccl__group_scope(struct pccl__group *group, const uint32_t *ranks, uint32_t count, uint64_t *scope,
+                              pccl_error *error);
 
 #endif

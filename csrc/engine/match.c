@@ -57,7 +57,8 @@ void pccl__match_arrived(struct pccl__core *core, uint32_t rank, const struct pc
 
 /* Ranks mean other peers then, so who says it is noted in the notice itself. */
 bool pccl__match_keeps(struct pccl__core *core, const pccl_peer_id *peer, struct pccl__notice *notice) {
-    if (notice->kind != PCCL__NOTICE_ARRIVED || !notice->key.scope || notice->key.epoch <= core->group.epoch)
+    if (notice->kind != PCCL__NOTICE_ARRIVED || !pccl__scope_is_pair(notice->key.scope) ||
+        notice->key.epoch <= core->group.epoch)
         return false;
     memcpy(notice->data, peer, sizeof *peer);
     list_push_back(&core->early_sends, &notice->link);

@@ -39,12 +39,13 @@ static struct mismatch *find(const struct pccl__core *core, pccl_operation_name 
     return NULL;
 }
 
-/* What is owed from an epoch before to the next call of `tag`, which would be `number` in this one. */
-static struct mismatch *due(const struct pccl__core *core, uint64_t tag, uint32_t number) {
+/* What is owed from an epoch before to the next call of a scope and tag, which would be `next` in this one. */
+static struct mismatch *due(const struct pccl__core *core, pccl_operation_name next) {
     struct mismatch *first = NULL;
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
         struct mismatch *mismatch = mismatch_at(node);
-        if (mismatch->epoch == core->group.epoch || mismatch->name.tag != tag || mismatch->ahead != number) continue;
+        if (mismatch->epoch == core->group.epoch || mismatch->ahead != next.sequence) continue;
+        if (mismatch->name.tag != next.tag || mismatch->name.scope != next.scope) continue;
         bool older = !first || mismatch->epoch < first->epoch ||
                      (mismatch->epoch == first->epoch && mismatch->name.sequence < first->name.sequence);
         if (older) first = mismatch;
@@ -64,7 +65,7 @@ static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key,
         describe(text, key, rank_b, rank_a, b, a);
         return;
     }
-    uint32_t target = key->scope ? pccl__scope_target(key->scope) : UINT32_MAX;
+    uint32_t target = pccl__scope_is_pair(key->scope) ? pccl__scope_target(key->scope) : UINT32_MAX;
     pccl__stamp_text(a, rank_a == target, what_a);
     pccl__stamp_text(b, rank_b == target, what_b);
     pccl__name_text(pccl__key_name(key), key->epoch, name);
@@ -148,7 +149,7 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, name);
     struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
     bool started = tag && name.sequence < tag->next_sequence;
-    if (name.scope && !started) return; /* who sends and who receives find out by what has come */
+    if (pccl__scope_is_pair(name.scope) && !started) return; /* who sends and who receives find out by what has come */
     char text[PCCL_MESSAGE_BYTES];
     describe(text, &notice->key, rank_a, rank_b, &a, &b);
     struct pccl_operation *op = entry ? entry->operation : NULL;
@@ -159,19 +160,19 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {
-    struct pccl__tag *tag = pccl__tags_find(&core->tags, 0, op->call.tag);
-    uint32_t number = tag ? tag->next_sequence : 0;
-    struct mismatch *mismatch = due(core, op->call.tag, number);
+    struct pccl__tag *tag = pccl__tags_find(&core->tags, op->call.scope, op->call.tag);
+    pccl_operation_name next = {.tag = op->call.tag, .scope = op->call.scope, .sequence = tag ? tag->next_sequence : 0};
+    struct mismatch *mismatch = due(core, next);
     if (mismatch) {
         pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
         forget(mismatch);
         return true;
     }
-    mismatch = find(core, (pccl_operation_name){.tag = op->call.tag, .sequence = number});
+    mismatch = find(core, next);
     if (!mismatch || !mismatch->owed) return false;
     mismatch->owed = false;
     struct pccl__entry *entry;
-    if (pccl__tags_begin(&core->tags, 0, op->call.tag, &entry) != PCCL_OK)
+    if (pccl__tags_begin(&core->tags, next.scope, next.tag, &entry) != PCCL_OK)
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory to number an operation");
     pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
     return true;
@@ -180,23 +181,25 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
 /* How many numbered calls come before it when numbers start anew: those before it now, without what we have called, and
  * without what is owed like itself. */
 static uint32_t calls_ahead(const struct pccl__core *core, const struct mismatch *mismatch) {
-    uint64_t epoch = core->group.epoch, tag = mismatch->name.tag;
-    const struct pccl__tag *called = pccl__tags_find(&core->tags, 0, tag);
+    uint64_t epoch = core->group.epoch, tag = mismatch->name.tag, scope = mismatch->name.scope;
+    const struct pccl__tag *called = pccl__tags_find(&core->tags, scope, tag);
     uint32_t place = mismatch->epoch == epoch ? mismatch->name.sequence : mismatch->ahead;
     uint32_t ahead = place - (called ? called->next_sequence : 0);
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next) {
         const struct mismatch *other = mismatch_at(node);
-        if (other->epoch == epoch && other->name.tag == tag && other->name.sequence < place) ahead--;
+        bool alike = other->epoch == epoch && other->name.tag == tag && other->name.scope == scope;
+        if (alike && other->name.sequence < place) ahead--;
     }
     return ahead;
 }
 
-void pccl__core_renew_mismatches(struct pccl__core *core) {
+void pccl__core_renew_mismatches(struct pccl__core *core, bool same_members) {
     uint32_t owed = 0;
     for (struct list *node = core->failed.previous; node != &core->failed;) { /* the youngest first */
         struct mismatch *mismatch = mismatch_at(node);
         node = node->previous;
-        if (!mismatch->owed || owed++ >= OWED_MAX) forget(mismatch);
+        bool passed = !mismatch->owed || (mismatch->name.scope && !same_members);
+        if (passed || owed++ >= OWED_MAX) forget(mismatch);
     }
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next)
         mismatch_at(node)->ahead = calls_ahead(core, mismatch_at(node));

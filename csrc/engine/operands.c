@@ -44,13 +44,13 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
     uint64_t longer = max_u64(elements, pccl__layout_input(&op->layout)) * op->element_bytes;
-    op->lends = longer * max_u64(exec->group->host_members, 1) < LEND_BYTES;
+    op->lends = longer * max_u64(op->team->host_members, 1) < LEND_BYTES;
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
     op->shadow_bytes = elements * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
     /* What is copied without a receive is not saved: a scaled input is, in a scan. */
-    op->shadow_streams = op->shadow_bytes * max_u64(exec->group->host_members, 1) >= STREAM_BYTES;
+    op->shadow_streams = op->shadow_bytes * max_u64(op->team->host_members, 1) >= STREAM_BYTES;
     op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
     if (op->shadow_use == PCCL__SHADOW_BACKUP) op->lends = true; /* the copy is made anyhow */
     if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;

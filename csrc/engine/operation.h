@@ -19,6 +19,7 @@
 #include "engine/layout.h"
 #include "engine/schedule.h"
 #include "engine/tags.h"
+#include "engine/team.h"
 #include "engine/tensors.h"
 #include "pccl.h"
 
@@ -82,6 +83,7 @@ struct pccl_operation {
     pccl_info info;
 
     /* Set when it starts in an epoch. */
+    struct pccl__team *team;
     pccl_operation_name name;
     struct pccl__entry *entry;
     pccl_algorithm algorithm;
@@ -94,8 +96,9 @@ struct pccl_operation {
 
     /* The data phase. */
     struct pccl__layout layout;
-    uint32_t pair[2]; /* of a send or receive: the ranks at the two positions, which are source and target */
-    uint64_t *begins; /* of uneven parts: what the layout points to; malloc'ed */
+    const uint32_t *links; /* ranks of the view by position in the plan */
+    uint32_t pair[2];      /* of a send or receive: the ranks at the two positions, which are source and target */
+    uint64_t *begins;      /* of uneven parts: what the layout points to; malloc'ed */
     struct pccl__tensors *tensors; /* that are reduced together; else NULL */
     const struct pccl__schedule *schedule;
     size_t element_bytes;

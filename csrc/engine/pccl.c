@@ -168,6 +168,31 @@ void pccl_engine_dial(pccl_engine *engine, uint64_t epoch, pccl_peer_id peer) {
     leave(engine, before, true);
 }
 
+pccl_status pccl_scope_of(pccl_engine *engine, uint64_t epoch, const uint32_t *ranks, uint32_t count, uint64_t *scope,
+                          pccl_error *error) {
+    if (!pccl__engine_enter(engine)) return refuse_child(error);
+    struct pccl__group *group = &engine->core->group;
+    pccl_status status = PCCL_OK;
+    if (group->epoch == 0 || epoch > group->epoch)
+        status = pccl__fail(error, PCCL_INVALID, "no view of epoch %llu is installed yet", (unsigned long long)epoch);
+    else if (epoch < group->since)
+        status = pccl__fail(error, PCCL_PEER_LOST, "the group changed since epoch %llu: ranks mean other members now",
+                            (unsigned long long)epoch);
+    else
+        status = pccl__group_scope(group, ranks, count, scope, error);
+    pccl__engine_leave(engine);
+    return status;
+}
+
+size_t pccl_scope_ranks(pccl_engine *engine, uint64_t scope, uint32_t *ranks, size_t capacity) {
+    if (!pccl__engine_enter(engine)) return 0;
+    const struct pccl__team *team = pccl__team_find(&engine->core->group, scope);
+    size_t count = team && scope ? team->size : 0;
+    for (size_t i = 0; i < count && i < capacity; i++) ranks[i] = team->members[i];
+    pccl__engine_leave(engine);
+    return count;
+}
+
 pccl_status pccl_engine_report(pccl_engine *engine, uint64_t epoch, pccl_report_line *lines, size_t capacity,
                                size_t *count) {
     if (!pccl__engine_enter(engine)) return PCCL_CLOSED;

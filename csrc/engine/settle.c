@@ -197,12 +197,12 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     core->frozen = core->group.epoch != 0; /* from here on nothing of the old epoch moves */
     drain(core);
     pccl__group_adopt(&next, &core->group);
-    pccl__pool_share(&core->pool, next.host_members > 1);
+    pccl__pool_share(&core->pool, next.whole->host_members > 1);
     pccl_status cause = view->cause == PCCL_OK ? PCCL_PEER_LOST : view->cause;
     snprintf(core->cause_text, sizeof core->cause_text, "%s",
              view->cause_text ? view->cause_text : pccl_status_string(cause));
     settle_operations(core, view, cause);
-    pccl__core_renew_mismatches(core);
+    pccl__core_renew_mismatches(core, next.since < next.epoch);
     pccl__wait_forget(core);
     pccl__tags_clear(&core->tags);
     struct pccl__group old = core->group;
@@ -216,10 +216,7 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     for (uint32_t rank = 0; rank < core->group.size; rank++)
         if (core->group.channels[rank])
             core->group.channels[rank]->ops->expect(core->group.channels[rank], view->epoch);
-    status = pccl__core_renew_schedules(core);
-    if (status != PCCL_OK)
-        pccl__core_freeze(core, status, NULL, "no memory for the new view");
-    else if (core->early_abort == view->epoch)
+    if (core->early_abort == view->epoch)
         pccl__core_freeze(core, PCCL_ABORTED, NULL, "another member stopped this epoch before it began here");
     launch_queued(core);
     pccl__match_renew(core);

@@ -14,67 +14,12 @@
 #include "engine/piece.h"
 #include "engine/prices.h"
 
-/* ---------------------------------------------------------------- schedules */
-
-struct cached {
-    struct list link;
-    pccl_collective collective;
-    pccl_algorithm algorithm;
-    uint32_t position, root;
-    struct pccl__schedule *schedule;
-};
-
-static pccl_status schedule_for(struct pccl__core *core, pccl_collective collective, const struct pccl__shape *shape,
-                                const struct pccl__planner *planner, uint32_t position, uint32_t root_position,
-                                const struct pccl__schedule **schedule) {
-    pccl_algorithm algorithm = planner ? planner->algorithm : PCCL_AUTO;
-    for (struct list *node = core->schedules.next; node != &core->schedules; node = node->next) {
-        struct cached *cached = LIST_ENTRY(node, struct cached, link);
-        if (cached->collective == collective && cached->algorithm == algorithm && cached->position == position &&
-            cached->root == root_position) {
-            *schedule = cached->schedule;
-            return PCCL_OK;
-        }
-    }
-    struct cached *cached = malloc(sizeof *cached);
-    if (!cached) return PCCL_NO_MEMORY;
-    *cached =
-        (struct cached){.collective = collective, .algorithm = algorithm, .position = position, .root = root_position};
-    pccl_status status = pccl__schedule_new(planner, position, shape, root_position, &cached->schedule);
-    if (status != PCCL_OK) {
-        free(cached);
-        return status;
-    }
-    list_init(&cached->link);
-    list_push_front(&core->schedules, &cached->link);
-    *schedule = cached->schedule;
-    return PCCL_OK;
-}
-
-void pccl__core_drop_schedules(struct pccl__core *core) {
-    struct list *node;
-    while ((node = list_pop_front(&core->schedules))) {
-        struct cached *cached = LIST_ENTRY(node, struct cached, link);
-        pccl__schedule_free(cached->schedule);
-        free(cached);
-    }
-    core->finish = NULL;
-}
-
-pccl_status pccl__core_renew_schedules(struct pccl__core *core) {
-    pccl__core_drop_schedules(core);
-    pccl__offers_make(&core->offers, &core->group.shape,
-                      pccl__prices_models(&core->group.prices, core->group.one_host));
-    core->barrier = pccl__planner_choose(&core->offers, PCCL_BARRIER, 0, 0);
-    return schedule_for(core, PCCL_BARRIER, &core->group.shape, core->barrier, core->group.position, 0, &core->finish);
-}
-
 /* ---------------------------------------------------------------- choice */
 
 /* What a planner must be able to do. Private uneven parts go straight where they can. */
-static uint8_t needed(const struct pccl__core *core, const pccl_call *call, const struct pccl__layout *layout) {
+static uint8_t needed(const struct pccl__team *team, const pccl_call *call, const struct pccl__layout *layout) {
     if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
-    bool straight = core->group.shape.kind == PCCL_SHAPE_FULL;
+    bool straight = team->shape.kind == PCCL_SHAPE_FULL;
     return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__STRAIGHT : 0;
 }
 
@@ -83,54 +28,60 @@ static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *la
 }
 
 /* NULL: nobody was asked for, or it does not serve. */
-static const struct pccl__planner *wanted(const struct pccl__core *core, const pccl_call *call, uint8_t traits) {
+static const struct pccl__planner *wanted(const struct pccl__team *team, const pccl_call *call, uint8_t traits) {
     const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
-    return planner && pccl__planner_fits(planner, &core->group.shape, traits) ? planner : NULL;
+    return planner && pccl__planner_fits(planner, &team->shape, traits) ? planner : NULL;
 }
 
 /* Only what all members know alike may enter the choice: sizes, the shape, and the prices of the view. NULL: the
  * links that are left do not serve this call. */
-static const struct pccl__planner *choose(const struct pccl__core *core, const pccl_call *call,
+static const struct pccl__planner *choose(const struct pccl__team *team, const pccl_call *call,
                                           const struct pccl__layout *layout) {
-    uint8_t traits = needed(core, call, layout);
-    const struct pccl__planner *planner = wanted(core, call, traits);
-    return planner ? planner : pccl__planner_choose(&core->offers, call->collective, total_bytes(call, layout), traits);
+    if (!team->barrier) return NULL;
+    uint8_t traits = needed(team, call, layout);
+    const struct pccl__planner *planner = wanted(team, call, traits);
+    return planner ? planner : pccl__planner_choose(&team->offers, call->collective, total_bytes(call, layout), traits);
 }
 
-static uint32_t position_of_rank(const struct pccl__group *group, uint32_t rank) {
-    uint32_t position = 0;
-    while (group->ring[position] != rank) position++;
-    return position;
+static const char *no_way(const struct pccl__team *team) {
+    return team->barrier ? "no deterministic way around the links that are down: others have one"
+                         : "some links are down, and those that operations use do not connect this subgroup";
 }
-
-static const char no_way[] = "no deterministic way around the links that are down: others have one";
 
 static void say_more(char *text, size_t text_bytes, const char *separator, const char *more) {
     size_t used = strlen(text);
     snprintf(text + used, text_bytes - used, "%s%s", separator, more);
 }
 
-static pccl_status explain_choice(const struct pccl__core *core, const pccl_call *call,
+static pccl_status explain_choice(const struct pccl__core *core, const struct pccl__team *team, const pccl_call *call,
                                   const struct pccl__layout *layout, char *text, size_t text_bytes, pccl_error *error) {
     static const char *const limits[PCCL_SHAPE_COUNT] = {"", "some links are down, the ring has none of them",
                                                          "so many links are down that only a tree is left"};
-    const struct pccl__group *group = &core->group;
     if (pccl__is_pair(call->collective)) {
         snprintf(text, text_bytes, "%s: straight over the link between the two", pccl_algorithm_name(PCCL_PAIRWISE));
         return PCCL_OK;
     }
     bool has_data = pccl__has_data(call->collective);
-    uint8_t traits = has_data ? needed(core, call, layout) : 0;
-    const struct pccl__planner *planner = has_data ? choose(core, call, layout) : core->barrier;
-    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, no_way);
-    pccl__planner_explain(&core->offers, planner, &group->shape, has_data ? total_bytes(call, layout) : 0, traits, text,
+    uint8_t traits = has_data ? needed(team, call, layout) : 0;
+    const struct pccl__planner *planner = has_data ? choose(team, call, layout) : team->barrier;
+    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", no_way(team));
+    pccl__planner_explain(&team->offers, planner, &team->shape, has_data ? total_bytes(call, layout) : 0, traits, text,
                           text_bytes);
     char prices[160];
-    pccl__prices_text(&group->prices, group->one_host, prices, sizeof prices);
+    pccl__prices_text(&core->group.prices, team->one_host, prices, sizeof prices);
     say_more(text, text_bytes, "; at ", prices);
-    if (has_data && wanted(core, call, traits)) say_more(text, text_bytes, "; ", "forced by the caller");
-    if (group->shape.kind != PCCL_SHAPE_FULL) say_more(text, text_bytes, "; ", limits[group->shape.kind]);
+    if (has_data && wanted(team, call, traits)) say_more(text, text_bytes, "; ", "forced by the caller");
+    if (team->shape.kind != PCCL_SHAPE_FULL) say_more(text, text_bytes, "; ", limits[team->shape.kind]);
     return PCCL_OK;
+}
+
+/* The team of a call, which is judged by it. Errors: INVALID. */
+static pccl_status team_of(const struct pccl__core *core, const pccl_call *call, struct pccl__team **team,
+                           pccl_error *error) {
+    *team = pccl__team_find(&core->group, call->scope);
+    if (*team) return PCCL_OK;
+    return pccl__fail(error, PCCL_INVALID, "epoch %llu has no scope %llx: pccl_scope_of makes them",
+                      (unsigned long long)core->group.epoch, (unsigned long long)call->scope);
 }
 
 pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
@@ -138,11 +89,13 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
     pccl_status status = pccl__call_check(call, error);
     if (status != PCCL_OK) return status;
     if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet");
+    struct pccl__team *team;
     struct pccl__layout layout;
     uint64_t *begins;
-    status = pccl__call_layout(call, core->group.size, core->group.rank, &layout, &begins, error);
+    status = team_of(core, call, &team, error);
+    if (status == PCCL_OK) status = pccl__call_layout(call, team->size, team->rank, &layout, &begins, error);
     if (status != PCCL_OK) return status;
-    status = explain_choice(core, call, &layout, text, text_bytes, error);
+    status = explain_choice(core, team, call, &layout, text, text_bytes, error);
     free(begins);
     return status;
 }
@@ -153,12 +106,13 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
  * number of parts mean something else, unless the call was made for that one. */
 static bool still_fits(const struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
-    if (op->layout.size == group->size && op->layout.rank == group->rank) return true;
+    const struct pccl__team *team = op->team;
+    if (op->layout.size == team->size && op->layout.rank == team->rank) return true;
     bool names_peer = pccl__is_pair(op->call.collective) && op->call.root != PCCL_ANY_SOURCE;
     bool bound = pccl__in_parts(op->call.collective) || pccl__has_root(op->call.collective) || names_peer;
     if (bound && op->call.expected_epoch != group->epoch) return false;
-    op->layout.size = group->size;
-    op->layout.rank = group->rank;
+    op->layout.size = team->size;
+    op->layout.rank = team->rank;
     return pccl__call_check_buffers(&op->call, &op->layout, NULL) == PCCL_OK;
 }
 
@@ -185,17 +139,25 @@ static bool refused_peer(const struct pccl__core *core, struct pccl_operation *o
     return true;
 }
 
+/* Ranks of a subgroup mean the same as long as members do. */
+static bool is_for_another(const struct pccl__group *group, const pccl_call *call) {
+    if (call->scope) return call->expected_epoch < group->since || call->expected_epoch > group->epoch;
+    return call->expected_epoch && call->expected_epoch != group->epoch;
+}
+
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
-    bool fits = still_fits(core, op);
+    op->team = pccl__team_find(group, op->call.scope); /* NULL: of an epoch before */
+    bool fits = op->team && still_fits(core, op);
     op->info = (pccl_info){.epoch = group->epoch, .world_size = group->size, .rank = group->rank};
+    if (op->team) op->info.world_size = op->team->size, op->info.rank = op->team->rank;
     if (group->size < core->options.min_world_size) {
         /* The step ends here too, or who is alone could never ask for others: joint calls want it settled. */
         if (pccl__is_stepwise(op)) core->deferred.open = core->deferred.broken = false;
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
                             group->size == 1 ? "" : "s", core->options.min_world_size);
-    } else if (op->call.expected_epoch && op->call.expected_epoch != group->epoch) {
+    } else if (is_for_another(group, &op->call)) {
         pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST,
                              "the group changed from epoch %llu to %llu (%u members): call again",
                              (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch,
@@ -214,8 +176,9 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         core->deferred.open = false;
         pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);
         core->deferred.mismatch[0] = 0;
-    } else if (pccl__has_root(op->call.collective) && op->call.root >= group->size) {
-        pccl__operation_end(op, PCCL_INVALID, "root %u is outside a group of %u", op->call.root, group->size);
+    } else if (pccl__has_root(op->call.collective) && op->call.root >= op->team->size) {
+        pccl__operation_end(op, PCCL_INVALID, "root %u is outside a %s of %u", op->call.root,
+                            op->call.scope ? "subgroup" : "group", op->team->size);
     } else if (pccl__is_pair(op->call.collective)) {
         return refused_peer(core, op);
     } else {
@@ -224,26 +187,24 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     return true;
 }
 
-static pccl_status prepare(struct pccl__core *core, struct pccl_operation *op) {
-    const struct pccl__group *group = &core->group;
-    const struct pccl__planner *planner = NULL;
-    if (pccl__has_data(op->call.collective)) {
-        planner = choose(core, &op->call, &op->layout);
-        if (!planner) return PCCL_UNSUPPORTED;
-    }
+static pccl_status prepare(struct pccl_operation *op) {
+    struct pccl__team *team = op->team;
+    bool has_data = pccl__has_data(op->call.collective);
+    const struct pccl__planner *planner = has_data ? choose(team, &op->call, &op->layout) : NULL;
+    if (!team->barrier || (has_data && !planner)) return PCCL_UNSUPPORTED;
     bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);
-    op->algorithm = planner ? planner->algorithm : core->barrier->algorithm;
+    op->algorithm = planner ? planner->algorithm : team->barrier->algorithm;
     op->layout.to_each = planner && planner->traits & PCCL__TO_EACH;
     op->lengths_first = planner && pccl__pieces_are_private(op) && !(planner->traits & PCCL__STRAIGHT);
-    op->layout.ring = by_rank ? NULL : group->ring;
-    op->layout.position = by_rank ? group->rank : group->position;
+    op->layout.ring = by_rank ? NULL : team->ring;
+    op->layout.position = by_rank ? team->rank : team->position;
+    op->links = by_rank ? team->members : team->links;
     uint32_t root = 0;
-    if (pccl__has_root(op->call.collective)) root = by_rank ? op->call.root : position_of_rank(group, op->call.root);
-    pccl_status status = schedule_for(core, planner ? op->call.collective : PCCL_COMMIT, &group->shape, planner,
-                                      op->layout.position, root, &op->schedule);
-    op->finish.schedule = core->finish;
-    op->finish.ranks = group->ring;
-    return status;
+    if (pccl__has_root(op->call.collective)) root = by_rank ? op->call.root : pccl__team_position(team, op->call.root);
+    op->finish.schedule = team->finish;
+    op->finish.ranks = team->links;
+    return pccl__team_schedule(team, planner ? op->call.collective : PCCL_COMMIT, &team->shape, planner,
+                               op->layout.position, root, &op->schedule);
 }
 
 /* A send is a broadcast between two, the source at position 0. The last byte that comes says that the source has all of
@@ -258,10 +219,12 @@ static pccl_status prepare_pair(struct pccl__core *core, struct pccl_operation *
     op->name.scope = pccl_scope(op->pair[SOURCE], op->pair[TARGET]);
     op->algorithm = PCCL_PAIRWISE;
     op->layout.position = us;
-    op->layout.ring = op->finish.ranks = op->pair;
+    op->links = op->finish.ranks = op->pair;
     const struct pccl__planner *planner = pccl__planner_find(PCCL_BROADCAST, PCCL_STAR);
-    pccl_status status = schedule_for(core, PCCL_SEND, &pair, planner, us, SOURCE, &op->schedule);
-    return status == PCCL_OK ? schedule_for(core, PCCL_SEND, &pair, planner, us, TARGET, &op->finish.schedule) : status;
+    struct pccl__team *team = op->team;
+    pccl_status status = pccl__team_schedule(team, PCCL_SEND, &pair, planner, us, SOURCE, &op->schedule);
+    if (status != PCCL_OK) return status;
+    return pccl__team_schedule(team, PCCL_SEND, &pair, planner, us, TARGET, &op->finish.schedule);
 }
 
 static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, pccl_status status) {
@@ -269,7 +232,7 @@ static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, p
         pccl__operation_end(op, status, "%s: some links are down, and there is none to rank %u that operations use",
                             pccl_collective_name(op->call.collective), op->call.root);
     else if (status == PCCL_UNSUPPORTED)
-        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way);
+        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way(op->team));
     else if (status == PCCL_INVALID)
         pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
     else
@@ -287,7 +250,8 @@ static void enter(struct pccl__core *core, struct pccl_operation *op) {
 
 void pccl__core_begin(struct pccl__core *core, struct pccl_operation *op) {
     op->name.tag = op->call.tag;
-    pccl_status status = pccl__is_pair(op->call.collective) ? prepare_pair(core, op) : prepare(core, op);
+    op->name.scope = op->call.scope;
+    pccl_status status = pccl__is_pair(op->call.collective) ? prepare_pair(core, op) : prepare(op);
     if (status == PCCL_OK) status = pccl__tags_begin(&core->tags, op->name.scope, op->name.tag, &op->entry);
     if (status != PCCL_OK) {
         end_unprepared(core, op, status);
@@ -332,12 +296,14 @@ void pccl__core_launch(struct pccl__core *core, struct pccl_operation *op) {
 static pccl_status judge(const struct pccl__core *core, const pccl_call *call, struct pccl__layout *layout,
                          uint64_t **begins, pccl_error *error) {
     const struct pccl__group *group = &core->group;
-    if (call->expected_epoch && call->expected_epoch != group->epoch) {
+    if (is_for_another(group, call)) {
         pccl_call even = *call;
         even.flags &= ~(uint32_t)PCCL_UNEVEN;
         return pccl__call_layout(&even, 0, 0, layout, begins, error);
     }
-    pccl_status status = pccl__call_layout(call, group->size, group->rank, layout, begins, error);
+    struct pccl__team *team;
+    pccl_status status = team_of(core, call, &team, error);
+    if (status == PCCL_OK) status = pccl__call_layout(call, team->size, team->rank, layout, begins, error);
     if (status != PCCL_OK) return status;
     status = pccl__call_check_buffers(call, layout, error);
     if (status != PCCL_OK) free(*begins);
@@ -383,6 +349,7 @@ static pccl_call without_data(const pccl_call *call) {
     return (pccl_call){.collective = call->collective,
                        .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG),
                        .tag = call->tag,
+                       .scope = call->scope,
                        .expected_epoch = call->expected_epoch,
                        .timeout_ms = call->timeout_ms,
                        .priority = call->priority,

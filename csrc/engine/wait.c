@@ -161,7 +161,8 @@ const struct pccl__wait *pccl__wait_note(struct pccl__core *core, struct pccl_op
     wait->noted_ns = core->now_ns;
     wait->count = 0;
     for (uint32_t rank = 0; rank < asked; rank++)
-        if (!holds(wait->started, rank) && pccl__scope_has(op->name.scope, rank)) add(wait, &core->group, rank);
+        if (!holds(wait->started, rank) && pccl__team_has(&core->group, op->name.scope, rank))
+            add(wait, &core->group, rank);
     wait->absent = wait->count > 0;
     for (uint32_t rank = 0; rank < core->group.size && !wait->absent; rank++)
         if (waits[rank]) add(wait, &core->group, rank);

@@ -5,10 +5,10 @@
  * next view arrives, which allocations are refused.
  *
  * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted; what was between
- * it and a peer that is gone, it leaves out. Checked: every value exact for the members of the epoch that committed;
- * all survivors saw the same outcome of each operation (G2); inputs as before after an abort (G3); retries meet (G4);
- * everything ends; nothing is sent over a link that the view's shape leaves out, and some of those are dead; nothing
- * leaks (run under ASan).
+ * it and a peer that is gone, and what others do among themselves, it leaves out. Checked: every value exact for the
+ * members of the epoch that committed; all survivors saw the same outcome of each operation (G2); inputs as before
+ * after an abort (G3); retries meet (G4); everything ends; nothing is sent over a link that the view's shape leaves
+ * out, and some of those are dead; nothing leaks (run under ASan).
  *
  * Without arguments, all that there is was tried.
  *
@@ -61,7 +61,8 @@ struct world {
     uint32_t peers, tags, length;
     struct program_step program[PROGRAM_MAX];
     bool any_source[PROGRAM_MAX];
-    bool all_links; /* no link is dead, and every view is of all links */
+    uint32_t team[PROGRAM_MAX]; /* one bit per peer that makes it; 0: all */
+    bool all_links;             /* no link is dead, and every view is of all links */
     uint64_t epoch, now_ns, kill_at_ns[PEERS_MAX], cut_at_ns;
     uint32_t members[EPOCHS_MAX][PEERS_MAX], sizes[EPOCHS_MAX];
     bool dead[PEERS_MAX][PEERS_MAX]; /* links */
@@ -76,10 +77,14 @@ struct world {
 
 /* How many operations of each form succeeded among several members. */
 static uint32_t succeeded[PCCL_COLLECTIVE_COUNT][PCCL_ALGORITHM_COUNT][2][2];
+/* ... among some members of a larger group, and those that a verdict committed. */
+static uint32_t succeeded_in_teams, settled_in_teams;
 
 static void count(const struct program_step *step, const pccl_operation *op) {
     if (op->info.world_size < 2 || !op->started || op->status != PCCL_OK) return;
     succeeded[step->call.collective][op->info.algorithm][step->in_place][step->uneven]++;
+    succeeded_in_teams += op->call.scope != 0;
+    settled_in_teams += op->call.scope != 0 && op->info.epoch < op->core->group.epoch;
 }
 
 static uint32_t draw(struct world *w, uint32_t bound) { return prng_below(&w->random, bound); }
@@ -96,11 +101,38 @@ static struct program_group group_of(const struct world *w, uint64_t epoch, uint
     return (struct program_group){.size = w->sizes[epoch], .rank = rank, .members = w->members[epoch]};
 }
 
+/* Who makes operation `op` in an epoch, by rank among them, and their ranks in the view: every other time backwards. */
+struct team {
+    uint32_t size, members[PEERS_MAX], ranks[PEERS_MAX];
+};
+
+static struct team team_of(const struct world *w, uint64_t epoch, uint32_t op) {
+    struct team team = {.size = 0};
+    for (uint32_t i = 0; i < w->sizes[epoch]; i++) {
+        uint32_t rank = op % 2 ? w->sizes[epoch] - 1 - i : i, member = w->members[epoch][rank];
+        if (!(w->team[op] >> member & 1)) continue;
+        team.ranks[team.size] = rank;
+        team.members[team.size++] = member;
+    }
+    return team;
+}
+
+static struct program_group group_in(const struct team *team, uint32_t rank) {
+    return (struct program_group){.size = team->size, .rank = rank, .members = team->members};
+}
+
+static bool has_part(const struct world *w, uint32_t p, uint32_t op) {
+    return program_has(&w->program[op], p) && (!w->team[op] || w->team[op] >> p & 1);
+}
+
 static void check_result(struct world *w, uint32_t p, uint32_t op) {
     struct running *r = &w->peer[p].running[op];
     pccl_info info = r->handle->info;
-    EXPECT(info.epoch < EPOCHS_MAX && info.world_size == w->sizes[info.epoch], "seed %" PRIu64, w->seed);
-    uint64_t wrong = program_first_wrong(&w->program[op], group_of(w, info.epoch, info.rank), &r->buffers);
+    EXPECT(info.epoch < EPOCHS_MAX, "seed %" PRIu64, w->seed);
+    struct team team = team_of(w, info.epoch, op);
+    struct program_group group = w->team[op] ? group_in(&team, info.rank) : group_of(w, info.epoch, info.rank);
+    EXPECT(info.world_size == group.size, "seed %" PRIu64, w->seed);
+    uint64_t wrong = program_first_wrong(&w->program[op], group, &r->buffers);
     EXPECT(wrong == UINT64_MAX, "seed %" PRIu64 ": peer %u operation %u (%s by %s): element %" PRIu64, w->seed, p, op,
            pccl_collective_name(w->program[op].call.collective), pccl_algorithm_name(info.algorithm), wrong);
 }
@@ -114,17 +146,40 @@ static void release(struct world *w, uint32_t p, uint32_t op) {
     r->handle = NULL;
 }
 
+/* False: no memory. */
+static bool prepare_team(struct world *w, uint32_t p, uint32_t op, pccl_call *call) {
+    struct pccl__group *group = &w->peer[p].core->group;
+    struct team team = team_of(w, group->epoch, op);
+    uint32_t rank = 0;
+    while (team.members[rank] != p) rank++;
+    uint64_t scope;
+    pccl_error error;
+    hungry(w);
+    pccl_status status = pccl__group_scope(group, team.ranks, team.size, &scope, &error);
+    fed();
+    EXPECT(status == PCCL_OK || (w->refuse_ppm && status == PCCL_NO_MEMORY), "seed %" PRIu64 ": %s", w->seed,
+           error.message);
+    if (status != PCCL_OK) return false;
+    *call = program_prepare(&w->program[op], group_in(&team, rank), &w->peer[p].running[op].buffers);
+    call->scope = scope;
+    return true;
+}
+
 static void start(struct world *w, uint32_t p, uint32_t op) {
     struct peer *peer = &w->peer[p];
     struct running *r = &peer->running[op];
     const struct pccl__group *group = &peer->core->group;
-    pccl_call call = program_prepare(&w->program[op], group_of(w, group->epoch, group->rank), &r->buffers);
+    pccl_call call;
+    if (!w->team[op])
+        call = program_prepare(&w->program[op], group_of(w, group->epoch, group->rank), &r->buffers);
+    else if (!prepare_team(w, p, op, &call))
+        return;
     call.tag = op % w->tags;
     if (w->any_source[op]) {
         call.tag = TAG_OF_ANY + op; /* of its own: others are ahead, and may send with ours */
         if (call.collective == PCCL_RECV) call.root = PCCL_ANY_SOURCE;
     }
-    call.expected_epoch = program_is_bound(&w->program[op]) ? group->epoch : 0;
+    call.expected_epoch = program_is_bound(&w->program[op]) || w->team[op] ? group->epoch : 0;
     pccl_error error;
     hungry(w);
     pccl_status status = pccl__core_start(peer->core, &call, w->now_ns, &r->handle, &error);
@@ -137,7 +192,7 @@ static void start(struct world *w, uint32_t p, uint32_t op) {
 /* What peer `p` has no part in, or nobody to do it with any more. */
 static bool left_out(const struct world *w, uint32_t p, uint32_t op) {
     const struct program_step *step = &w->program[op];
-    if (step->call.collective != PCCL_SEND) return false;
+    if (step->call.collective != PCCL_SEND) return !has_part(w, p, op);
     bool here[PEERS_MAX] = {false};
     struct program_group group = group_of(w, w->peer[p].core->group.epoch, 0);
     for (uint32_t rank = 0; rank < group.size; rank++) here[group.members[rank]] = true;
@@ -212,7 +267,8 @@ static void install(struct world *w, uint32_t p) {
 static void next_view(struct world *w, const uint32_t *survivors, uint32_t count) {
     static struct report reports[PEERS_MAX];
     for (uint32_t i = 0; i < count; i++) {
-        reports[i].rank = w->peer[survivors[i]].core->group.rank;
+        reports[i].group = &w->peer[survivors[i]].core->group;
+        reports[i].rank = reports[i].group->rank;
         EXPECT(pccl__core_report(w->peer[survivors[i]].core, w->epoch, reports[i].lines, REPORT_LINES,
                                  &reports[i].count) == PCCL_OK,
                "report");
@@ -294,9 +350,13 @@ static void make(struct world *w, uint64_t seed) {
     for (uint32_t op = 0; op < w->length; op++) {
         w->program[op] = program_draw(op, w->all_links, &w->random);
         uint32_t source = draw(w, w->peers), target = (source + 1 + draw(w, w->peers - 1)) % w->peers;
-        if (!w->all_links || draw(w, 3)) continue;
-        program_make_pair(&w->program[op], source, target);
-        w->any_source[op] = draw(w, 2);
+        uint32_t kind = w->all_links ? draw(w, 6) : 5;
+        if (kind < 2) {
+            program_make_pair(&w->program[op], source, target);
+            w->any_source[op] = draw(w, 2);
+        } else if (kind < 4) {
+            w->team[op] = 1 + draw(w, (1U << w->peers) - 1);
+        }
     }
     struct pccl__core_options options = {.min_world_size = 1,
                                          .operation_timeout_ms = 60000,
@@ -362,9 +422,10 @@ static bool finished(const struct world *w) {
 static void check_outcomes(const struct world *w) {
     for (uint32_t op = 0; op < w->length; op++) {
         uint64_t outcome = 0;
-        bool pair = w->program[op].call.collective == PCCL_SEND;
+        bool pair = w->program[op].call.collective == PCCL_SEND, somebody = false;
         for (uint32_t p = 0; p < w->peers; p++) {
-            if (!w->peer[p].alive || !program_has(&w->program[op], p)) continue;
+            if (!w->peer[p].alive || !has_part(w, p, op)) continue;
+            somebody = true;
             if (!outcome) outcome = w->peer[p].outcome[op];
             EXPECT(w->peer[p].outcome[op] == outcome,
                    "seed %" PRIu64 ": operation %u committed in epoch %" PRIu64 " for one survivor and %" PRIu64
@@ -373,7 +434,7 @@ static void check_outcomes(const struct world *w) {
         }
         /* What a victim returned before it died holds for the others, but for what was sent to it. */
         for (uint32_t p = 0; p < w->peers; p++)
-            EXPECT(w->peer[p].alive || !w->peer[p].outcome[op] || w->peer[p].outcome[op] == outcome ||
+            EXPECT(w->peer[p].alive || !somebody || !w->peer[p].outcome[op] || w->peer[p].outcome[op] == outcome ||
                        (pair && (p == w->program[op].target || !w->peer[w->program[op].target].alive)),
                    "seed %" PRIu64 ": operation %u returned success to a lost peer only", w->seed, op);
     }
@@ -423,6 +484,7 @@ static void check_coverage(void) {
                    by, form & 1 ? " in place" : "", form & 2 ? " with uneven parts" : "");
     }
     EXPECT(succeeded[PCCL_SEND][PCCL_PAIRWISE][0][0], "no send was tried");
+    EXPECT(succeeded_in_teams > 100 && settled_in_teams > 10, "%u, %u", succeeded_in_teams, settled_in_teams);
 }
 
 int main(int argc, char **argv) {

@@ -37,9 +37,9 @@ static void test_view(const struct view *view) {
     cores_make_among(&c, MEMBERS, NULL, 1, (struct pccl__sim_faults){0});
     pccl_operation *ops[MEMBERS];
     for (uint32_t rank = 0; rank < MEMBERS; rank++) {
-        const struct pccl__group *group = &c.core[rank]->group;
-        EXPECT(group->host_members == view->host_members[rank] && group->one_host == view->one_host, "%s", view->name);
-        EXPECT(group->crowded == view->crowded[rank], "%s: rank %u", view->name, rank);
+        const struct pccl__team *all = c.core[rank]->group.whole;
+        EXPECT(all->host_members == view->host_members[rank] && all->one_host == view->one_host, "%s", view->name);
+        EXPECT(all->crowded == view->crowded[rank], "%s: rank %u", view->name, rank);
         for (size_t i = 0; i < BYTES / sizeof(float); i++) memory[rank][i] = 1;
         ops[rank] = cores_start(&c, rank,
                                 (pccl_call){.collective = PCCL_ALL_REDUCE,

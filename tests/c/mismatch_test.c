@@ -109,7 +109,7 @@ static void test_different_and_done(void) {
     struct cores c;
     cores_make(&c, 2, NULL);
     pccl_operation *op[2];
-    struct report reports[2];
+    struct report reports[2] = {0};
     for (uint32_t i = 0; i < 2; i++) op[i] = cores_start(&c, i, call_of(i, PCCL_BROADCAST, 8, PCCL_SUM, i));
     for (uint32_t i = 0; i < 2; i++) {
         pccl__core_freeze(c.core[i], PCCL_TIMEOUT, NULL, "a test");

@@ -83,7 +83,7 @@ static void install(struct cores *c, const pccl_operation_name *commits, uint32_
 
 /* What a master does when somebody has stopped. */
 static void next_epoch(struct cores *c) {
-    struct report reports[PEERS];
+    struct report reports[PEERS] = {0};
     for (uint32_t i = 0; i < PEERS; i++) {
         pccl__core_freeze(c->core[i], PCCL_ABORTED, NULL, "the master asks");
         EXPECT(pccl__core_report(c->core[i], c->epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
@@ -417,7 +417,7 @@ static bool engines_stopped(struct engines *e) {
 }
 
 static void next_epoch_on_engines(struct engines *e) {
-    struct report reports[2];
+    struct report reports[2] = {0};
     for (uint32_t i = 0; i < 2; i++) {
         pccl_engine_freeze(e->engine[i], e->epoch);
         reports[i].rank = i;

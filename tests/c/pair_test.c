@@ -247,7 +247,7 @@ static void test_stalls(void) {
 /* ---------------------------------------------------------------- verdicts */
 
 static void next_epoch(struct cores *c) {
-    struct report reports[CORES_MAX];
+    struct report reports[CORES_MAX] = {0};
     uint32_t alive = 0;
     for (uint32_t p = 0; p < c->size; p++) {
         if (!c->core[p]) continue;

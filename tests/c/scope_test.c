@@ -6,18 +6,20 @@
 #include "check.h"
 
 int main(void) {
-    static const uint32_t ranks[] = {0, 1, 2, 16383, UINT32_MAX - 1};
+    static const uint32_t ranks[] = {0, 1, 2, 16383, PCCL_ANY_SOURCE - 1};
     enum { RANKS = sizeof ranks / sizeof *ranks };
     for (uint32_t s = 0; s < RANKS; s++) {
         for (uint32_t t = 0; t < RANKS; t++) {
             uint64_t scope = pccl_scope(ranks[s], ranks[t]);
             EXPECT(scope != 0 && pccl__scope_source(scope) == ranks[s] && pccl__scope_target(scope) == ranks[t]);
-            for (uint32_t r = 0; r < RANKS; r++)
-                EXPECT(pccl__scope_has(scope, ranks[r]) == (r == s || r == t) && pccl__scope_has(0, ranks[r]));
-            EXPECT(pccl__scope_joins(scope, ranks[s], ranks[t]) && pccl__scope_joins(scope, ranks[t], ranks[s]));
+            EXPECT(pccl__scope_is_pair(scope));
         }
     }
-    EXPECT(!pccl__scope_joins(pccl_scope(0, 1), 0, 2), "one of them is not the other");
+    static const uint32_t backwards[] = {2, 1, 0};
+    uint64_t of_three = pccl__scope_of_ranks(ranks, 3);
+    EXPECT(of_three != 0 && !pccl__scope_is_pair(of_three) && !pccl__scope_is_pair(0));
+    EXPECT(of_three == pccl__scope_of_ranks(ranks, 3) && of_three != pccl__scope_of_ranks(ranks, 2));
+    EXPECT(of_three != pccl__scope_of_ranks(backwards, 3), "order counts");
 
     pccl_operation_name name = {.tag = 3, .scope = pccl_scope(1, 0), .sequence = 7};
     struct pccl__key key = pccl__name_key(9, name);
@@ -33,8 +35,11 @@ int main(void) {
     EXPECT(strcmp(text, "tag 3 #7 from rank 1 to rank 0 of epoch 9") == 0, "%s", text);
     pccl__name_text(others[1], 9, text);
     EXPECT(strcmp(text, "tag 3 #7 of epoch 9") == 0, "%s", text);
-    name = (pccl_operation_name){UINT64_MAX, pccl_scope(UINT32_MAX - 1, UINT32_MAX - 1), UINT32_MAX};
+    name = (pccl_operation_name){UINT64_MAX, pccl_scope(PCCL_ANY_SOURCE - 1, PCCL_ANY_SOURCE - 1), UINT32_MAX};
     pccl__name_text(name, UINT64_MAX, text);
     EXPECT(strstr(text, " of epoch 18446744073709551615"), "whole: %s", text);
+    name.scope = UINT64_C(0x9f3a12bc00000000);
+    pccl__name_text(name, 1, text);
+    EXPECT(strstr(text, " of subgroup 9f3a12bc of epoch 1"), "%s", text);
     FINISH();
 }

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "check.h"
-#include "engine/scope.h"
+#include "engine/group.h"
 
 /* Whether it may commit as far as this member knows. */
 static bool agrees(const struct report *report, const pccl_report_line *open) {
@@ -28,11 +28,12 @@ static bool has(const pccl_operation_name *names, uint32_t count, const pccl_rep
     return false;
 }
 
-/* The one that receives must be there. */
-static bool may_commit(const struct report *reports, uint32_t members, const pccl_report_line *line) {
-    bool all = line->state == PCCL_DATA_DONE, received = line->scope == 0;
+/* Of something between two, the one that receives must be there. `group` is that of who says `line`. */
+static bool may_commit(const struct report *reports, uint32_t members, const struct pccl__group *group,
+                       const pccl_report_line *line) {
+    bool all = line->state == PCCL_DATA_DONE, received = !pccl__scope_is_pair(line->scope);
     for (uint32_t m = 0; m < members; m++) {
-        if (!pccl__scope_has(line->scope, reports[m].rank)) continue;
+        if (!pccl__team_has(group, line->scope, reports[m].rank)) continue;
         received = received || reports[m].rank == pccl__scope_target(line->scope);
         all = all && agrees(&reports[m], line);
     }
@@ -45,7 +46,7 @@ uint32_t verdict(const struct report *reports, uint32_t members, pccl_operation_
         EXPECT(reports[k].count <= REPORT_LINES, "%zu lines", reports[k].count);
         for (size_t i = 0; i < reports[k].count; i++) {
             const pccl_report_line *line = &reports[k].lines[i];
-            bool all = !has(commits, count, line) && may_commit(reports, members, line);
+            bool all = !has(commits, count, line) && may_commit(reports, members, reports[k].group, line);
             EXPECT(!all || count < capacity, "more than %u commits", capacity);
             if (all) commits[count++] = name_of(line);
         }

@@ -40,9 +40,12 @@ static uint8_t bytes[STATE_BYTES];
 
 static pccl_peer_id id_of(uint32_t rank) { return (pccl_peer_id){{(uint8_t)(rank + 1)}}; }
 
+static const uint32_t team[] = {1, 0};
+
 /* Ours is rank 0 at first. */
 static uint64_t pick_scope(struct fuzz_input *in) {
-    uint32_t how = fuzz_pick(in, 8);
+    uint32_t how = fuzz_pick(in, 9);
+    if (how == 8) return pccl__scope_of_ranks(team, 2);
     return how < 4 ? 0 : how < 6 ? pccl_scope(1 + how % 2, 0) : how == 6 ? pccl_scope(0, 1) : fuzz_byte(in);
 }
 
@@ -179,6 +182,11 @@ static void core_starts(struct world *w) {
     if (what.collective == PCCL_COMMIT || what.collective == PCCL_BARRIER) what.flags = 0;
     if (shape & 128 && pccl__in_parts(what.collective)) what.flags |= PCCL_UNEVEN;
     if (shape & 64 && what.collective == PCCL_RECV) what.root = PCCL_ANY_SOURCE;
+    pccl_status of_team = pccl__group_scope(&w->core->group, team, how & 16 ? 2 : 1, &what.scope, NULL);
+    if (of_team != PCCL_OK || !(shape & 32) || pccl__is_pair(what.collective) || what.collective == PCCL_COMMIT)
+        what.scope = 0;
+    else
+        what.expected_epoch = w->epoch;
     if (pccl__core_start(w->core, &what, w->now_ns, &call->op, NULL) == PCCL_OK) return;
     free(call->block);
     *call = (struct call){0};
