@@ -60,6 +60,7 @@ from pccl.lanes import Job
 from pccl.master import MasterNode
 from pccl.point_to_point import Recv, Send
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
+from pccl.subgroup import Subgroup
 from pccl.trace.dump import install_trace_signal
 
 __version__ = "0.1.0"
@@ -109,6 +110,7 @@ __all__ = [
     "SharedStateSyncInfo",
     "SharedStateSyncStrategy",
     "Status",
+    "Subgroup",
     "SystemFailure",
     "TensorInfo",
     "TooFewPeers",

@@ -333,6 +333,22 @@ class Engine:
         found = [lines[index] for index in range(count[0])]
         return [ReportLine(it.tag, it.returned_below, it.sequence, it.state, it.fingerprint, it.scope) for it in found]
 
+    def scope_of(self, epoch: int, ranks: Sequence[int]) -> int:
+        """The scope of operations of these ranks of the view of `epoch`; see `pccl_scope_of`, also for errors."""
+        scope = ffi.new("uint64_t *")
+        with self._slot() as slot:
+            if lib.pccl_scope_of(self._engine, epoch, list(ranks), len(ranks), scope, slot.error):
+                raise _failure(slot.error)
+        return int(scope[0])
+
+    def scope_ranks(self, scope: int) -> tuple[int, ...]:
+        """The ranks that such a scope names, empty for any other."""
+        with self._slot():
+            count = lib.pccl_scope_ranks(self._engine, scope, NULL, 0)
+            ranks = ffi.new("uint32_t[]", count)
+            count = min(count, lib.pccl_scope_ranks(self._engine, scope, ranks, count))
+        return tuple(ffi.unpack(ranks, count)) if count else ()
+
     def has_started(self, epoch: int, operation: OperationName) -> int:
         """Has this peer started the operation? 1, 0, or -1 when `epoch` is not the current one."""
         name = ffi.new("pccl_operation_name *", (operation.tag, operation.scope, operation.sequence))

@@ -29,10 +29,3 @@ class Collectives(Reductions, Moves, Objects):
         return self._run(request.barrier(tag, timeout, self._modes), priority)
 
     barrier_async = starting(barrier)
-
-    def commit(self, *, timeout: float | None = None) -> ReduceInfo:
-        """With `commit="deferred"`: settles all operations since the last commit, alike on every survivor.
-
-        Returns when they are good everywhere; raises PeerLost when the whole step is to be repeated everywhere.
-        """
-        return self._run(request.commit(timeout))

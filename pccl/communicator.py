@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,8 @@ from pccl.protocol.types import Resolve, VoteKind
 from pccl.request import Members, Request, prefer
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
+from pccl.steps import Steps
+from pccl.subgroup import Subgroup
 from pccl.trace import dump
 from pccl.trace.record import Trace
 
@@ -42,7 +44,7 @@ _SHARED_MEMORY = {"auto": 0, "off": 1}
 _STRIPES_MAX = 64
 
 
-class Communicator(Collectives, PointToPoint):
+class Communicator(Collectives, Steps, PointToPoint):
     """One peer of a run.
 
     `address` is the master's HOST:PORT (a name, IPv4 or [IPv6]). Peers with the same `peer_group` do collectives with
@@ -314,6 +316,20 @@ class Communicator(Collectives, PointToPoint):
         asked = request.question(collective, send, op, algorithm, deterministic, self._modes, self._group())
         return self._ready().explain(asked.call)
 
+    def subgroup(self, ranks: Sequence[int]) -> Subgroup:
+        """Some members of the group, this peer among them, for collectives that only they make; in it they have their
+        places in `ranks` for ranks. Nothing is sent, and links are those of the group. All of them pass the same ranks
+        in the same order. It lasts as long as the group's members stay the same; afterwards its calls raise PeerLost,
+        and a new one is made of the ranks that these have then. Raises InvalidArgument."""
+        size = self.group_world_size
+        if not isinstance(ranks, Sequence):
+            raise InvalidArgument(f"ranks is a {type(ranks).__name__}, not a sequence of ranks")
+        whose = [whole(f"ranks[{index}]", rank, 0, size - 1) for index, rank in enumerate(ranks)]
+        view = self._view()
+        scope = self._ready().scope_of(view.epoch, whose)
+        members = Members(view.epoch, len(whose), whose.index(self.rank))
+        return Subgroup(self, scope, members, tuple(whose))
+
     # ------------------------------------------------------------ joint calls
     #
     # Ctrl-C ends the wait at once; the master withdraws the vote meanwhile, and the next joint call waits for that.
@@ -384,8 +400,8 @@ class Communicator(Collectives, PointToPoint):
         flight = self._flights.launch(request, lambda token: engine.start(request, token), seen)
         return Handle(flight, self)
 
-    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Job[Any]:
-        return self._lanes.submit(tag, name, partial(self._take, steps, next(steps)))
+    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any], scope: int = 0) -> Job[Any]:
+        return self._lanes.submit((scope, tag), name, partial(self._take, steps, next(steps)))
 
     def _take(self, steps: Generator[Request, None, Any], request: Request) -> Any:
         try:

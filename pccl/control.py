@@ -27,13 +27,13 @@ from pathlib import Path
 
 import uvloop
 
-from pccl import messages, reach, system
+from pccl import messages, reach, scope, system
 from pccl._native import Engine, EngineOptions, Event, constants
 from pccl.addresses import HostPort
 from pccl.errors import Closed, PCCLError, ProtocolError, Status, error_for
 from pccl.handle import Flights
 from pccl.lanes import Lanes
-from pccl.messages import Census, View
+from pccl.messages import Census, Subgroup, View
 from pccl.protocol.peer import PeerProtocol
 from pccl.protocol.state_peer import PeerStateSync
 from pccl.protocol.types import (
@@ -409,8 +409,9 @@ class Control:
             elif event.kind == constants.PCCL_EVENT_STALLED:
                 name = messages.OperationName(event.tag, event.sequence, event.scope)
                 logger.log(logging.WARNING if event.waited_ms >= WARN_MS else logging.DEBUG, "%s", event.text)
+                members = self.engine.scope_ranks(event.scope) if scope.is_subgroup(event.scope) else ()
                 stalled = self._protocol.engine_stalled(
-                    event.epoch, name, event.waited_ms, event.ranks, _now(), event.absent
+                    event.epoch, name, event.waited_ms, event.ranks, _now(), event.absent, members
                 )
                 self._perform(stalled)
             elif event.kind == constants.PCCL_EVENT_REFUSED:
@@ -425,7 +426,9 @@ class Control:
         except PCCLError:  # a later view has ended that epoch meanwhile
             return []
         suspect = event.peer if any(event.peer) else NOBODY
-        return self._protocol.engine_frozen(event.epoch, suspect, event.reason, event.text, lines, _now())
+        done = {it.scope for it in lines if it.state == constants.PCCL_DATA_DONE and scope.is_subgroup(it.scope)}
+        subgroups = [Subgroup(it, self.engine.scope_ranks(it)) for it in sorted(done)]
+        return self._protocol.engine_frozen(event.epoch, suspect, event.reason, event.text, lines, _now(), subgroups)
 
     # ------------------------------------------------------------ what comes out of it
 

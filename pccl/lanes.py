@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Calls that take several operations: each tag is a lane, in which such calls run one after the other, in the order in
-which they were made. So they meet the calls of the other members, however these are waited for.
+"""Calls that take several operations: each tag of each scope is a lane, in which such calls run one after the other, in
+the order in which they were made. So they meet the calls of the other members, however these are waited for.
 
 The one idea: a lane's thread makes the calls, and the user only waits. Ctrl-C reaches the main thread alone, so a call
 that has begun goes on to its last operation, for which the other members wait.
@@ -24,6 +24,8 @@ from pccl.errors import PCCLError, PeerLost, SystemFailure, WaitTimeout
 from pccl.thread import Flag, Worker
 
 T = TypeVar("T")
+Key = tuple[int, int]
+"""Scope and tag."""
 
 
 class Loss(NamedTuple):
@@ -105,7 +107,7 @@ def _lost_behind(loss: Loss) -> PeerLost:
 
 
 class _Lane:
-    """Jobs of one tag that have not begun, each with the epoch up to whose end the user knew all failures when it made
+    """Jobs of one lane that have not begun, each with the epoch up to whose end the user knew all failures when it made
     the call; the one that has begun, and the thread that makes them. `failed` is the newest failure that an epoch's end
     brought, `seen` the newest such epoch that the user knows of."""
 
@@ -133,17 +135,17 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[Key, _Lane] = {}
 
-    def submit(self, tag: int, name: str, work: Callable[[], T]) -> Job[T]:
-        """`work` is done when all that was submitted under this tag before has been done. Raises SystemFailure."""
+    def submit(self, key: Key, name: str, work: Callable[[], T]) -> Job[T]:
+        """`work` is done when all that was submitted under this key before has been done. Raises SystemFailure."""
         with self._lock:
-            lane = self._lanes.setdefault(tag, _Lane())
+            lane = self._lanes.setdefault(key, _Lane())
             job, known = Job(name, work, partial(self._look, lane)), lane.seen
             lane.jobs.append((job, known))
             if lane.worker is not None and not lane.worker.wait(0):
                 return job
-            lane.worker = worker = Worker(f"pccl-lane-{tag}", lambda: self._drain(tag, lane))
+            lane.worker = worker = Worker(f"pccl-lane-{key[1]}", lambda: self._drain(key, lane))
         try:
             worker.start()
         except RuntimeError as failure:
@@ -166,14 +168,14 @@ class Lanes:
             with self._lock:
                 lane.seen = max(lane.seen, failure.epoch)
 
-    def _drain(self, tag: int, lane: _Lane) -> None:
+    def _drain(self, key: Key, lane: _Lane) -> None:
         while True:
             with self._lock:
                 lane.begun = None
                 if not lane.jobs:
                     lane.worker = None
-                    if self._lanes.get(tag) is lane and lane.stands_behind(lane.seen) is None:
-                        del self._lanes[tag]
+                    if self._lanes.get(key) is lane and lane.stands_behind(lane.seen) is None:
+                        del self._lanes[key]
                     return
                 job, known = lane.jobs.popleft()
                 lane.begun = job

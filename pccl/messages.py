@@ -32,6 +32,7 @@ MAX_ADDRESS_CHARACTERS = 63
 MAX_MEMBERS = 16_384
 MAX_REPORT_LINES = 131_072
 MAX_STALLED_RANKS = 8
+MAX_SUBGROUPS = 65_536
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_STATE_ENTRIES = 65_536
 MAX_STATE_NAME_CHARACTERS = 255
@@ -104,6 +105,14 @@ class ReportLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Subgroup:
+    """The ranks that a scope names, in its order."""
+
+    scope: U64
+    ranks: Annotated[tuple[U32, ...], Limit(1, MAX_MEMBERS)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class OperationName:
     """Mirrors `pccl_operation_name`; the epoch is said beside it. `scope` 0: the whole group takes part."""
 
@@ -113,7 +122,7 @@ class OperationName:
 
     @property
     def short(self) -> str:
-        """As "tag 3 #0" or "tag 3 #0 from rank 1 to rank 0"."""
+        """As "tag 3 #0", "tag 3 #0 from rank 1 to rank 0" or "tag 3 #0 of subgroup 9f3a12bc"."""
         return f"tag {self.tag} #{self.sequence}{scope.words(self.scope)}"
 
     def __str__(self) -> str:
@@ -240,13 +249,15 @@ class Suspect:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """`epoch` is frozen here; `lines` is the state of its operations. `suspect` is b"" where nobody is suspected."""
+    """`epoch` is frozen here; `lines` is the state of its operations, `subgroups` those of which some are DATA_DONE.
+    `suspect` is b"" where nobody is suspected."""
 
     epoch: U64
     suspect: OptionalId
     reason: U16
     text: Text
     lines: Annotated[tuple[ReportLine, ...], Limit(0, MAX_REPORT_LINES)]
+    subgroups: Annotated[tuple[Subgroup, ...], Limit(0, MAX_SUBGROUPS)] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -261,13 +272,14 @@ class Linked:
 class Stalled:
     """An operation has waited `waited_ms` for `ranks` (the first few of them). `absent`: those have not started it, as
     all members were asked; else the sender waits for them, and they may be waiting too. `waited_ms` 0: what was said of
-    it before is over."""
+    it before is over. `subgroup`: the ranks of the subgroup whose operation it is, else empty."""
 
     epoch: U64
     operation: OperationName
     waited_ms: U32
     ranks: Annotated[tuple[U32, ...], Limit(0, MAX_STALLED_RANKS)]
     absent: Flag
+    subgroup: Annotated[tuple[U32, ...], Limit(0, MAX_MEMBERS)] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
-from pccl import coalesced, descriptors, parts, request, retry
+from pccl import coalesced, descriptors, parts, request
 from pccl._native import ReduceInfo
-from pccl.arguments import whole
 from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
 from pccl.enums import Algorithm, PremulSum, ReduceOp
 from pccl.forms import Caller, starting
@@ -71,30 +69,6 @@ class Reductions(Caller):
         """
         modes = self._modes.reducing(deterministic)
         return self._run(coalesced.all_reduce(tensors, out, op, tag, algorithm, timeout, modes), priority)
-
-    def all_reduce_multiple_with_retry(
-        self,
-        descriptors_or_arrays: Sequence[Any],
-        *,
-        op: ReduceOp | PremulSum = ReduceOp.SUM,
-        tag: int = 0,
-        max_in_flight: int = 4,
-        deterministic: bool | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> ReduceInfo:
-        """All-reduces several arrays concurrently, each again after a PeerLost until it succeeded with whoever is left.
-
-        Takes ReduceOpDescriptors (with their own op and tag), or arrays that are reduced in place with `op` and the
-        tags `tag`, `tag + 1`, ... Different ones may have been reduced with different world sizes; the info has the
-        last one's, and all bytes. Raises TooFewPeers when nobody else is left, and what `all_reduce` raises; arrays
-        that were reduced before hold their results then. Ctrl-C ends the wait only: all operations are started and go
-        on, as the others count on them, but none is repeated.
-        """
-        modes = self._modes.reducing(deterministic)
-        whole("max_in_flight", max_in_flight, 1, 2**16)
-        requests = request.all_reduces(descriptors_or_arrays, op, tag, timeout, modes)
-        return retry.until_done([partial(self._launch, one, priority) for one in requests], max_in_flight)
 
     def reduce_scatter(
         self,

@@ -205,10 +205,11 @@ class Bench:
         ranks: tuple[int, ...] = (0,),
         absent: bool = False,
         scope: int = 0,
+        subgroup: tuple[int, ...] = (),
     ) -> None:
         peer = self.peer(name)
         operation = OperationName(tag, sequence, scope)
-        outputs = peer.core.engine_stalled(peer.core.epoch, operation, waited_ms, ranks, self.now, absent)
+        outputs = peer.core.engine_stalled(peer.core.epoch, operation, waited_ms, ranks, self.now, absent, subgroup)
         self.perform(peer, outputs)
 
     def wait(self, milliseconds: int, step: int = 10, beat: bool = True) -> None:

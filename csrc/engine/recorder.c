@@ -55,7 +55,7 @@ static void describe(struct pccl__record *record, const struct pccl_operation *o
                                     .last_peer = op->last_peer,
                                     .sequence = op->name.sequence,
                                     .world_size = op->info.world_size,
-                                    .rank = op->info.rank,
+                                    .rank = op->team ? op->team->members[op->team->rank] : op->info.rank,
                                     .collective = (uint8_t)op->call.collective,
                                     .dtype = (uint8_t)op->call.dtype,
                                     .op = (uint8_t)op->call.op,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pccl.errors import Status
-from pccl.messages import NO_PRICES, FreezeEpoch, MeasuredLink, Prices, ReportLine, View, clip
+from pccl.messages import NO_PRICES, FreezeEpoch, MeasuredLink, Prices, Report, View, clip
 from pccl.protocol.links import Links
 from pccl.protocol.prices import Measured, agree
 from pccl.protocol.roster import Gathering, Group, Phase, Roster, cause_of
@@ -59,7 +59,9 @@ class Epochs:
     def got_something_done(self, group: Group) -> bool:
         """Whether the reports of a gathered group tell of an operation that succeeded."""
         reports = _reports(group)
-        return any(line.returned_below for lines in reports.values() for line in lines) or bool(commits(reports))
+        return any(line.returned_below for report in reports.values() for line in report.lines) or bool(
+            commits(reports)
+        )
 
     def change(
         self,
@@ -231,12 +233,12 @@ class Epochs:
         )
 
 
-def _reports(group: Group) -> dict[int, tuple[ReportLine, ...]]:
+def _reports(group: Group) -> dict[int, Report]:
     """Those of the survivors of a gathered group, by rank in the epoch that ends."""
     assert group.gathering is not None
     told = group.gathering.reports
     survivors = dict.fromkeys(group.members, True)
-    return {rank: told[peer].lines for rank, peer in enumerate(group.view.members) if peer in survivors}
+    return {rank: told[peer] for rank, peer in enumerate(group.view.members) if peer in survivors}
 
 
 def _ranks(pair: tuple[PeerId, PeerId], ranks: dict[PeerId, int]) -> tuple[int, int]:

@@ -420,8 +420,9 @@ class JointCalls:
 
 
 def _needs(group: Group, operation: OperationName, voter: PeerId) -> bool:
-    """Whether `voter`, a member of `group`, takes part in `operation`."""
-    return scope.has(operation.scope, group.rank(voter))
+    """Whether `voter`, a member of `group`, takes part in `operation`, as those say who wait in it."""
+    told = next(iter(group.stalls.get(operation, {}).values()), None)
+    return told is not None and scope.has(operation.scope, group.rank(voter), told.subgroup)
 
 
 def _status_call(votes: Sequence[Open], voters: int, one_group: bool, waits: str, now: int) -> StatusCall:

@@ -55,6 +55,7 @@ from pccl.messages import (
     Stalled,
     Started,
     StatePlan,
+    Subgroup,
     Suspect,
     View,
     Vote,
@@ -258,14 +259,21 @@ class PeerProtocol:
     # ------------------------------------------------------------------------------------------ the engine's events
 
     def engine_frozen(
-        self, epoch: int, suspect: PeerId, reason: int, text: str, lines: Sequence[ReportLine], now: int
+        self,
+        epoch: int,
+        suspect: PeerId,
+        reason: int,
+        text: str,
+        lines: Sequence[ReportLine],
+        now: int,
+        subgroups: Sequence[Subgroup] = (),
     ) -> list[PeerOutput]:
         """PCCL_EVENT_FROZEN with its report; `suspect` is NOBODY (not 16 zero bytes) where there is none."""
         if self._phase is not Phase.MEMBER or epoch != self.epoch or self._report is not None:
             return []
         if len(lines) > MAX_REPORT_LINES:
             return self.leave(f"the report of {len(lines)} lines is over the limit of {MAX_REPORT_LINES}", now)
-        self._report = Report(epoch, suspect, reason, clip(text), tuple(lines))
+        self._report = Report(epoch, suspect, reason, clip(text), tuple(lines), tuple(subgroups))
         return [Tell(self._report)]
 
     def engine_suspect(self, epoch: int, peer: PeerId, reason: int, text: str, now: int) -> list[PeerOutput]:
@@ -288,12 +296,20 @@ class PeerProtocol:
         return [Tell(Linked(epoch, peer))]
 
     def engine_stalled(
-        self, epoch: int, operation: OperationName, waited_ms: int, ranks: Sequence[int], now: int, absent: bool = False
+        self,
+        epoch: int,
+        operation: OperationName,
+        waited_ms: int,
+        ranks: Sequence[int],
+        now: int,
+        absent: bool = False,
+        members: Sequence[int] = (),
     ) -> list[PeerOutput]:
-        """PCCL_EVENT_STALLED; `waited_ms` 0 takes back what was said of the operation."""
+        """PCCL_EVENT_STALLED; `waited_ms` 0 takes back what was said of the operation. `members` are those of its
+        subgroup."""
         if self._phase is not Phase.MEMBER or epoch != self.epoch:
             return []
-        stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]), absent)
+        stalled = Stalled(epoch, operation, waited_ms, tuple(ranks[:MAX_STALLED_RANKS]), absent, tuple(members))
         self._stalls.pop(operation, None)
         if waited_ms:
             self._stalls[operation] = stalled

@@ -9,17 +9,18 @@ each compared what was called, so the verdict can never contradict a success alr
 like any other, and their retries find the mismatch. Deferred operations return without having seen that; their verdicts
 mean nothing, and the commit of their step fails.
 
-Of a send and its receive only the two are asked. The one that sends is done when it has posted all, so its word alone
+Of the operations of a subgroup only its members are asked; who has the data done says who they are. Of a send and its
+receive only the two are asked. The one that sends is done when it has posted all, so its word alone
 says nothing of what has come: without the one that receives nothing commits, and nobody else can have been told that it
 did. Without the one that sends, the one that has it all keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pccl import scope
-from pccl.messages import OperationName, ReportLine
+from pccl.messages import OperationName, Report, ReportLine
 
 NOT_STARTED, DATA_PHASE, DATA_DONE, RETURNED = range(4)
 
@@ -51,22 +52,26 @@ class ReportIndex:
         return state == RETURNED or (state == DATA_DONE and self.done[name] == fingerprint)
 
 
-def asked(name: OperationName, ranks: Sequence[int]) -> Sequence[int]:
-    """Which of the survivors `ranks` have a say in an operation. Nobody: it cannot commit."""
+def asked(name: OperationName, ranks: Sequence[int], members: Collection[int] = ()) -> Sequence[int]:
+    """Which of the survivors `ranks` have a say in an operation; `members` are those of its subgroup. Nobody: it cannot
+    commit."""
+    if scope.is_subgroup(name.scope):
+        return [rank for rank in ranks if rank in members]
     two = scope.pair(name.scope)
     if two is None:
         return ranks
     return [rank for rank in ranks if rank in two] if two[1] in ranks else ()
 
 
-def commits(reports: Mapping[int, Sequence[ReportLine]]) -> tuple[OperationName, ...]:
+def commits(reports: Mapping[int, Report]) -> tuple[OperationName, ...]:
     """What to publish wherever it has not returned yet, from the reports of all survivors by their ranks in the epoch
     that ends.
 
     Only operations that some survivor holds as DATA_DONE can be news to anyone: those returned everywhere are settled,
     and those that nobody has done cannot commit.
     """
-    indexes = {rank: ReportIndex(lines) for rank, lines in reports.items()}
+    indexes = {rank: ReportIndex(report.lines) for rank, report in reports.items()}
+    subgroups = {it.scope: frozenset(it.ranks) for report in reports.values() for it in report.subgroups}
     ranks = list(indexes)
     decided: list[OperationName] = []
     seen: dict[OperationName, bool] = {}
@@ -74,7 +79,7 @@ def commits(reports: Mapping[int, Sequence[ReportLine]]) -> tuple[OperationName,
         for name, fingerprint in index.done.items():
             if name not in seen:
                 seen[name] = True
-                having_a_say = asked(name, ranks)
+                having_a_say = asked(name, ranks, subgroups.get(name.scope, ()))
                 if having_a_say and all(indexes[rank].may_commit(name, fingerprint) for rank in having_a_say):
                     decided.append(name)
     return tuple(sorted(decided, key=lambda name: (name.tag, name.scope, name.sequence)))

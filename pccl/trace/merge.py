@@ -109,12 +109,12 @@ def _absent(name: Name, entries: Sequence[Entry], traces: Sequence[Trace]) -> tu
         for wait in it.operation.waits
     ]
     began = min(it.started() for it in entries)
-    for trace in traces:
+    for trace in traces if not scope.is_subgroup(whose) else ():
         header = trace.header
         same_view = header.group == group and header.epoch == epoch and header.rank < world_size
         if same_view and _oldest(trace) <= began and any(it.operation.status == PENDING for it in entries):
             missing.append(header.rank)
-    return tuple(sorted({rank for rank in missing if rank not in there and scope.has(whose, rank)}))
+    return tuple(sorted({rank for rank in missing if rank not in there and scope.has(whose, rank, missing)}))
 
 
 def _oldest(trace: Trace) -> int:

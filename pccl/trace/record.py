@@ -75,7 +75,7 @@ class Operation:
     @property
     def agreed(self) -> str:
         """What all who take part must have called alike: a send and its receive, but for the word."""
-        if self.scope == 0:
+        if scope.pair(self.scope) is None:
             return self.call
         return f"{self.dtype}[{self.count}]{', deferred' if self.deferred else ''}"
 

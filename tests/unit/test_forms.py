@@ -12,13 +12,11 @@ import pccl
 from pccl.forms import Caller
 from pccl.request import Members, Modes, Request
 
-ONLY_BLOCKING = {"commit", "all_reduce_multiple_with_retry"}
-
 
 def forms() -> dict[str, tuple[object, object]]:
     """Blocking and starting form by name."""
     names = [name for name in dir(pccl.collectives.Collectives) if not name.startswith("_")]
-    blocking = [name for name in names if not name.endswith("_async") and name not in ONLY_BLOCKING]
+    blocking = [name for name in names if not name.endswith("_async")]
     return {name: tuple(getattr(pccl.Communicator, it) for it in (name, f"{name}_async")) for name in blocking}
 
 

@@ -291,6 +291,22 @@ def test_only_the_other_one_of_a_pair_is_asked_and_to_blame() -> None:
     assert any(text in line for line in bench.lines)
 
 
+def test_only_members_of_a_subgroup_are_asked_and_to_blame() -> None:
+    bench = Bench()
+    bench.together("a", "b", "c")
+    bench.peer("b").started = bench.peer("c").started = 0
+    bench.vote("b", UPDATE)
+    bench.stalled("a", scope=scope.OF_RANKS, subgroup=(2, 0))
+    bench.run()
+    assert _end(bench, "b") is None
+    assert not [line for line in bench.lines if line.startswith("b < HasStarted")]
+    bench.vote("c", UPDATE)
+    bench.run()
+    assert _status(bench, "c") is _status(bench, "b") is Status.CALL_MISMATCH
+    text = "rank 2 called update_topology while rank 0 waits in operation (tag 1, sequence 0, of subgroup 80000000)"
+    assert any(text in line for line in bench.lines)
+
+
 def test_many_stallers_of_one_operation_ask_a_voter_once() -> None:
     bench = Bench()
     bench.together("a", "b", "c", "d")

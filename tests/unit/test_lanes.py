@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Lanes: in order within a tag, at once between tags, whoever waits and however."""
+"""Lanes: in order within a tag of a scope, at once between these, whoever waits and however."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def test_one_after_the_other_in_a_lane() -> None:
 
         return act
 
-    jobs = [lanes.submit(7, f"job {number}", work(number)) for number in range(20)]
-    other = lanes.submit(8, "other", lambda: 99)
-    assert other.wait(LIMIT_S) == 99, "another lane does not wait"
+    jobs = [lanes.submit((0, 7), f"job {number}", work(number)) for number in range(20)]
+    for key in [(0, 8), (5, 7)]:
+        other = lanes.submit(key, "other", lambda: 99)
+        assert other.wait(LIMIT_S) == 99, "another lane does not wait"
     assert not jobs[0].done()
     assert lanes.pending() == 20
     with pytest.raises(WaitTimeout, match=r"not ended within 0\.01 s: job 19"):
@@ -41,7 +42,7 @@ def test_one_after_the_other_in_a_lane() -> None:
     assert [job.wait(LIMIT_S) for job in reversed(jobs)] == list(range(19, -1, -1))
     assert order == list(range(20))
     assert lanes.pending() == 0
-    assert lanes.submit(7, "later", lambda: 5).wait(LIMIT_S) == 5
+    assert lanes.submit((0, 7), "later", lambda: 5).wait(LIMIT_S) == 5
 
 
 def test_a_failure_is_raised_as_often_as_asked_and_stops_nobody() -> None:
@@ -50,7 +51,7 @@ def test_a_failure_is_raised_as_often_as_asked_and_stops_nobody() -> None:
     def fail() -> None:
         raise PeerLost("rank 1")
 
-    failed, good = lanes.submit(0, "bad", fail), lanes.submit(0, "good", lambda: None)
+    failed, good = lanes.submit((0, 0), "bad", fail), lanes.submit((0, 0), "good", lambda: None)
     for _ in range(2):
         with pytest.raises(PeerLost, match="rank 1"):
             failed.wait(LIMIT_S)
@@ -73,19 +74,22 @@ def lost(epoch: int) -> Callable[[], None]:
 def test_calls_behind_a_lost_epoch_fail_too_until_its_failure_was_looked_at() -> None:
     """Else one of them could meet what another member calls again."""
     lanes, gate, made = Lanes(), threading.Event(), list[str]()
-    holding = lanes.submit(0, "holding", lambda: gate.wait(LIMIT_S))
-    first, second = lanes.submit(0, "first", lost(7)), lanes.submit(0, "second", lambda: made.append("second"))
+    holding = lanes.submit((0, 0), "holding", lambda: gate.wait(LIMIT_S))
+    first, second = (
+        lanes.submit((0, 0), "first", lost(7)),
+        lanes.submit((0, 0), "second", lambda: made.append("second")),
+    )
     gate.set()
     assert holding.wait(LIMIT_S)
     while not second.done():
         pass
-    third = lanes.submit(0, "third", lambda: made.append("third"))
-    other = lanes.submit(1, "other", lambda: made.append("other"))
+    third = lanes.submit((0, 0), "third", lambda: made.append("third"))
+    other = lanes.submit((0, 1), "other", lambda: made.append("other"))
     other.wait(LIMIT_S)
     gate.clear()
     with pytest.raises(PeerLost, match=r"^epoch 7 ended"):
         first.wait(LIMIT_S)
-    again = lanes.submit(0, "again", lambda: made.append("again"))
+    again = lanes.submit((0, 0), "again", lambda: made.append("again"))
     again.wait(LIMIT_S)
     for job in (second, third):
         with pytest.raises(PeerLost, match="called behind a failure that was not looked at yet: epoch 7 ended") as late:
@@ -97,16 +101,16 @@ def test_calls_behind_a_lost_epoch_fail_too_until_its_failure_was_looked_at() ->
 def test_a_call_stays_behind_what_it_was_made_behind() -> None:
     """Whoever looks at the failure before it is its turn."""
     lanes, gate, made = Lanes(), threading.Event(), list[int]()
-    first = lanes.submit(0, "first", lost(7))
+    first = lanes.submit((0, 0), "first", lost(7))
     while not first.done():
         pass
-    busy = lanes.submit(0, "busy", lambda: made.append(0))
+    busy = lanes.submit((0, 0), "busy", lambda: made.append(0))
     with pytest.raises(PeerLost):
         first.wait(LIMIT_S)
     with pytest.raises(PeerLost):
         busy.wait(LIMIT_S)
-    waits = [lanes.submit(0, "holding", lambda: gate.wait(LIMIT_S)), lanes.submit(0, "next", lost(8))]
-    behind = lanes.submit(0, "behind", lambda: made.append(1))
+    waits = [lanes.submit((0, 0), "holding", lambda: gate.wait(LIMIT_S)), lanes.submit((0, 0), "next", lost(8))]
+    behind = lanes.submit((0, 0), "behind", lambda: made.append(1))
     gate.set()
     assert waits[0].wait(LIMIT_S)
     with pytest.raises(PeerLost, match=r"^epoch 8"):
@@ -114,7 +118,7 @@ def test_a_call_stays_behind_what_it_was_made_behind() -> None:
     with pytest.raises(PeerLost, match="behind a failure"):
         behind.wait(LIMIT_S)
     assert made == []
-    assert lanes.submit(0, "free", lambda: 5).wait(LIMIT_S) == 5
+    assert lanes.submit((0, 0), "free", lambda: 5).wait(LIMIT_S) == 5
 
 
 def test_threads_end_with_their_lanes_and_hold_nothing() -> None:
@@ -123,7 +127,7 @@ def test_threads_end_with_their_lanes_and_hold_nothing() -> None:
 
     lanes, thing = Lanes(), Thing()
     alive = weakref.ref(thing)
-    job = lanes.submit(3, "job", lambda thing=thing: str(thing))  # type: ignore[misc]
+    job = lanes.submit((0, 3), "job", lambda thing=thing: str(thing))  # type: ignore[misc]
     del thing
     assert job.wait(LIMIT_S)
     for thread in threading.enumerate():
@@ -145,8 +149,8 @@ def test_a_failure_that_nobody_looked_at_holds_nothing() -> None:
 
     lanes, thing = Lanes(), Thing()
     alive = weakref.ref(thing)
-    first = lanes.submit(3, "job", partial(fail, thing))
-    behind = lanes.submit(3, "behind", lambda: 1)
+    first = lanes.submit((0, 3), "job", partial(fail, thing))
+    behind = lanes.submit((0, 3), "behind", lambda: 1)
     del thing, first
     with pytest.raises(PeerLost, match="not looked at yet: lost with"):
         behind.wait(LIMIT_S)
@@ -161,7 +165,7 @@ def test_awaiting_and_cancelling() -> None:
         return await job
 
     async def story() -> None:
-        job = lanes.submit(0, "job", lambda: int(gate.wait(LIMIT_S)))
+        job = lanes.submit((0, 0), "job", lambda: int(gate.wait(LIMIT_S)))
         cancelled, waiting = (asyncio.ensure_future(result(job)) for _ in range(2))
         await asyncio.wait([cancelled, waiting], timeout=0.01)
         cancelled.cancel()
@@ -183,5 +187,5 @@ def test_no_thread_is_an_error_and_the_next_call_works(monkeypatch: pytest.Monke
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr("pccl.lanes.Worker.start", none)
         with pytest.raises(SystemFailure, match="no thread for job: can"):
-            lanes.submit(0, "job", lambda: 1)
-    assert lanes.submit(0, "job", lambda: 2).wait(LIMIT_S) == 2
+            lanes.submit((0, 0), "job", lambda: 1)
+    assert lanes.submit((0, 0), "job", lambda: 2).wait(LIMIT_S) == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pccl import scope
-from pccl.messages import OperationName, ReportLine
+from pccl.messages import OperationName, Report, ReportLine, Subgroup
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED, ReportIndex, asked, commits
 
 STATES = st.sampled_from([NOT_STARTED, DATA_PHASE, DATA_DONE, RETURNED])
@@ -49,9 +49,14 @@ def test_the_verdict_is_its_definition(truths: list[Truth]) -> None:
     assert list(decided) == [name for name in done if not all(it == RETURNED for it in states[name])]
 
 
-def by_rank(reports: list[list[ReportLine]]) -> dict[int, list[ReportLine]]:
-    """Those of all members."""
-    return dict(enumerate(reports))
+def by_rank(lines: list[list[ReportLine]] | dict[int, list[ReportLine]], *subgroups: Subgroup) -> dict[int, Report]:
+    """Those of all members, or of these ranks. Whoever has the data of a subgroup's operation names its members."""
+    told = lines if isinstance(lines, dict) else dict(enumerate(lines))
+
+    def named(ours: list[ReportLine]) -> tuple[Subgroup, ...]:
+        return tuple(it for it in subgroups if any(it.scope == one.scope and one.state == DATA_DONE for one in ours))
+
+    return {rank: Report(1, b"", 4, "", tuple(ours), named(ours)) for rank, ours in told.items()}
 
 
 def test_what_was_called_differently_does_not_commit() -> None:
@@ -92,8 +97,22 @@ def test_of_a_pair_only_the_two_are_asked_and_one_must_be_there_that_receives(st
     two = [states[rank] for rank in (1, 2) if rank in states]
     good = 2 in states and all(it >= DATA_DONE for it in two) and DATA_DONE in states.values()
     name = OperationName(5, 0, whose)
-    assert commits(reports) == ((name,) if good else ())
+    assert commits(by_rank(reports)) == ((name,) if good else ())
     assert asked(name, list(states)) == ([rank for rank in states if rank in (1, 2)] if 2 in states else ())
+
+
+@given(PAIR_STATES, st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True))
+def test_of_a_subgroup_its_members_are_asked_and_nobody_else(states: dict[int, int], members: list[int]) -> None:
+    """Others cannot have started it: what they say of that scope and tag counts for nothing."""
+    whose = Subgroup(scope.OF_RANKS | 5, tuple(members))
+    lines = {rank: [ReportLine(5, 0, 0, state, 7, whose.scope)] for rank, state in states.items()}
+    for rank, state in states.items():
+        if state == RETURNED:
+            lines[rank] = [ReportLine(5, 1, 1, NOT_STARTED, 0, whose.scope)]
+    told = [states[rank] for rank in members if rank in states]
+    good = bool(told) and all(it >= DATA_DONE for it in told) and DATA_DONE in states.values()
+    assert commits(by_rank(lines, whose)) == ((OperationName(5, 0, whose.scope),) if good else ())
+    assert commits(by_rank(lines)) == (), "nobody says who is asked"
 
 
 def test_the_same_tag_and_number_of_other_scopes_is_another_operation() -> None:
