@@ -71,11 +71,16 @@ class Flight:
 
     def landing(self) -> asyncio.Future[None]:
         """Of the running loop; it is done once the operation has landed."""
-        future, operation = self.awaited.future(), self.operation
+        future = self.awaited.future()
+        self.prompt()
+        return future
+
+    def prompt(self) -> None:
+        """Somebody sleeps until it lands."""
+        operation = self.operation
         if operation is not None:
             with contextlib.suppress(Closed):  # then it lands with the engine's end
                 operation.prompt()
-        return future
 
 
 class Flights:
@@ -162,6 +167,11 @@ class Handle:
     def done(self) -> bool:
         """Whether it has ended, well or not. Never blocks."""
         return self._flight.poll(0) is not None
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once it has ended, on whichever thread: it must not block nor raise."""
+        self._flight.awaited.call(callback)
+        self._flight.prompt()
 
     def __repr__(self) -> str:
         outcome = self._flight.poll(0)

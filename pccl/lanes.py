@@ -66,6 +66,10 @@ class Job(Generic[T]):
         """Whether it has ended, well or not. Never blocks."""
         return self._over.is_set()
 
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once it has ended, on whichever thread: it must not block nor raise."""
+        self._awaited.call(callback)
+
     def __repr__(self) -> str:
         state = "goes on" if not self.done() else "failed" if self._failure is not None else "done"
         return f"<pccl.Job, {self._name}: {state}>"

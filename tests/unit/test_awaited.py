@@ -43,3 +43,16 @@ def test_after_the_end_nobody_waits_and_a_closed_loop_is_nobody() -> None:
         return end.future().done()
 
     assert asyncio.run(late())
+
+
+def test_callbacks_come_once_after_the_end_or_at_once() -> None:
+    end = Awaited()
+    told: list[int] = []
+    end.call(lambda: told.append(1))
+    end.call(lambda: told.append(2))
+    assert told == []
+    end.end()
+    end.end()
+    assert told == [1, 2]
+    end.call(lambda: told.append(3))
+    assert told == [1, 2, 3]
