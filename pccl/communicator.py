@@ -69,11 +69,11 @@ class Communicator(Collectives, Steps, PointToPoint):
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers
     (at most `operation_timeout`); `operation_timeout` without any progress of an operation, and ten times that at
     most while data of others move between this peer and those it waits for; `master_timeout` for a master that went
-    away, before MasterLost; `joint_timeout` until all others have made the same joint call, and until they admit
-    this peer. It has to be longer than the longest stretch of work that another peer does between such calls. It
-    may be shorter than `operation_timeout`, but then gives up on a peer that an operation still holds; and shorter
-    than `master_timeout`, but then calls made while the master was away end when it returns. The heartbeat limit is
-    the master's to set.
+    away, before MasterLost (with `master_returns=False` at once, when its host says that nobody listens there any
+    more); `joint_timeout` until all others have made the same joint call, and until they admit this peer. It has to be
+    longer than the longest stretch of work that another peer does between such calls. It may be shorter than
+    `operation_timeout`, but then gives up on a peer that an operation still holds; and shorter than `master_timeout`,
+    but then calls made while the master was away end when it returns. The heartbeat limit is the master's to set.
 
     `trace_dir` is a folder in which each failure of a kind and epoch leaves a flight record, readable by `pccl trace`
     (default: PCCL_TRACE_DIR, else none); it keeps the newest 64 files. See docs/diagnosis.md.
@@ -101,6 +101,7 @@ class Communicator(Collectives, Steps, PointToPoint):
         link_timeout: float = 10.0,
         operation_timeout: float = 300.0,
         master_timeout: float = 60.0,
+        master_returns: bool = True,
         joint_timeout: float = 300.0,
         trace_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -133,6 +134,7 @@ class Communicator(Collectives, Steps, PointToPoint):
             master_timeout_ms=milliseconds("master_timeout", master_timeout),
             joint_timeout_ms=milliseconds("joint_timeout", joint_timeout),
             trace_folder=dump.chosen_folder(trace_dir),
+            master_returns=truth("master_returns", master_returns),
             place=NO_PLACE if place is None else whole("place", place, 0, NO_PLACE - 1),
         )
         self._modes = request.Modes.of(

@@ -92,6 +92,7 @@ class ControlOptions:
     joint_timeout_ms: int
     trace_folder: Path | None = None
     place: int = messages.NO_PLACE
+    master_returns: bool = True
 
 
 class Call:
@@ -157,6 +158,7 @@ class Control:
         self._listen_address = ""
         self._link: DealerLink | None = None
         self._met_master = False
+        self._looking: asyncio.Task[None] | None = None  # a loop keeps no reference to its tasks
         self._timer: asyncio.TimerHandle | None = None
         # Re-entrant: the garbage collector may end a call in any thread, also in one that holds it.
         self._lock = threading.RLock()
@@ -362,7 +364,7 @@ class Control:
             self._master,
             on_message=self._received,
             on_connected=self._connected,
-            on_disconnected=lambda: self._perform(self._protocol.disconnected(_now())),
+            on_disconnected=self._disconnected,
         )
         self._perform(self._protocol.connect(_now()))
 
@@ -381,6 +383,17 @@ class Control:
         if self._met_master:
             self._perform(self._protocol.reconnected(_now()))
         self._met_master = True
+
+    def _disconnected(self) -> None:
+        self._perform(self._protocol.disconnected(_now()))
+        if not self._options.master_returns:
+            self._looking = self._loop.create_task(self._look_for_master())
+
+    async def _look_for_master(self) -> None:
+        """Where no other master can follow, one at whose address nobody listens is lost for good."""
+        assert self._master is not None
+        if await reach.nobody_listens(self._master):
+            self._perform(self._protocol.master_ended(_now()))
 
     def _received(self, data: bytes) -> None:
         try:

@@ -32,7 +32,7 @@ from pccl.protocol.master import MasterProtocol
 from pccl.protocol.state_master import MasterSync
 from pccl.protocol.types import Append, Drop, Event, Limits, MasterOutput, Notify, PeerId, Send
 from pccl.sockets import RouterLink
-from pccl.thread import Worker
+from pccl.thread import Flag, Worker
 
 logger = logging.getLogger("pccl.master")
 
@@ -80,6 +80,7 @@ class MasterNode:
         self._timer: asyncio.TimerHandle | None = None
         self._encoded: dict[type, tuple[object, bytes]] = {}
         self._complain_at = 0
+        self._deserted: Flag | None = None
         self._failure: BaseException | None = None
         self._closed = False
         self._owner = os.getpid()
@@ -107,6 +108,17 @@ class MasterNode:
             return False
         if self._failure is not None:
             raise self._failure
+        return True
+
+    def drain(self, timeout: float) -> bool:
+        """Blocks until all peers have left, at most `timeout` seconds: whether they have. For a master that is about to
+        end, so that nobody takes that for a loss."""
+        limit_s, left = patience(timeout), Flag()
+        if self._loop is None or self._thread is None or self._owner != os.getpid():
+            return True
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(self._wait_for_the_last, left)
+            return left.wait(limit_s)
         return True
 
     def interrupt(self) -> None:
@@ -237,6 +249,7 @@ class MasterNode:
             outputs = [more for peer in unreachable for more in self._protocol.disconnected(peer, _now())]
         if self._journal is not None and self._journal.wants_rewrite:
             self._rewrite(self._journal)
+        self._look_for_peers()
         self._arm()
 
     def _rewrite(self, journal: JournalFile) -> None:
@@ -263,6 +276,14 @@ class MasterNode:
         assert self._loop is not None
         if deadline is not None:
             self._timer = self._loop.call_later(max(0, deadline - _now()) / 1000, self._timed_out)
+
+    def _wait_for_the_last(self, left: Flag) -> None:
+        self._deserted = left
+        self._look_for_peers()
+
+    def _look_for_peers(self) -> None:
+        if self._deserted is not None and not self._protocol.census.peers and not self._protocol.pending_count:
+            self._deserted.set()
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         failure = context.get("exception")

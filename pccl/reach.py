@@ -47,6 +47,15 @@ async def master(address: HostPort, timeout_s: float) -> tuple[HostPort, str]:
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
+async def nobody_listens(address: HostPort) -> bool:
+    """Whether the host of a numeric address answers, and refuses: not while it is silent or out of reach."""
+    try:
+        await _attempt(address, _ATTEMPT_S)
+    except (OSError, asyncio.TimeoutError) as failure:
+        return getattr(failure, "errno", None) == errno.ECONNREFUSED
+    return False
+
+
 def _reason(failure: Exception) -> str:
     """In the system's words where it has some; event loops word it each in their own way."""
     number = getattr(failure, "errno", None)

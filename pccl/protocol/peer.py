@@ -362,6 +362,12 @@ class PeerProtocol:
         self._connected = self._welcomed = False
         return [Notify(Event.MASTER, "the control connection is gone", epoch=self.epoch)]
 
+    def master_ended(self, now: int) -> list[PeerOutput]:
+        """Nobody listens at the master's address, and nobody will: it has ended, and no other carries the run on."""
+        if self._phase is Phase.HALTED:
+            return []
+        return self._halt(Status.MASTER_LOST, f"{self.master} has ended", now)
+
     def reconnected(self, now: int) -> list[PeerOutput]:
         """A control connection stands again, to the same master or to a restarted one."""
         if self._phase is Phase.HALTED:

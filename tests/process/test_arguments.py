@@ -77,6 +77,7 @@ def test_numbers(name: str) -> None:
         ("advertise", [5, b"x", "", ":5", "0.0.0.0", "[::]:1", "224.0.0.1", "255.255.255.255", "127.0.0.1:70000"]),
         ("trace_dir", [5, ["x"], "a\0b"]),
         ("preserve_input", [None, 1, "no"]),
+        ("master_returns", [None, 1, "no"]),
     ],
 )
 def test_words(name: str, values: list[Any]) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -284,3 +285,31 @@ def test_a_killed_master_stops_nobody_and_its_successor_carries_on(tmp_path: Pat
         for peer in peers:
             run.next_of(peer, "stopped")
         assert [run.ended(peer) for peer in (*peers, newcomer)] == [0, 0, 0, 0]
+
+
+# ---------------------------------------------------------------------------------------------- its end
+
+
+def test_a_master_waits_for_the_last_peer_to_leave() -> None:
+    with pccl.MasterNode("127.0.0.1:0") as node:
+        assert node.drain(0)  # it does not even run
+        node.run()
+        comm = pccl.Communicator(node.address, min_world_size=1)
+        comm.connect()
+        assert not node.drain(0.05)
+        leaving = threading.Thread(target=comm.close)
+        leaving.start()
+        assert node.drain(LIMIT_S)
+        leaving.join()
+
+
+def test_a_master_that_cannot_return_is_lost_as_soon_as_it_ends() -> None:
+    process, address = started("--listen", "127.0.0.1:0")
+    with pccl.Communicator(address, min_world_size=1, master_returns=False) as comm:
+        comm.connect()
+        process.kill()
+        with pytest.raises(pccl.MasterLost, match="has ended"):
+            comm.update_topology()
+        with pytest.raises(pccl.MasterLost, match="has ended"):
+            comm.barrier()
+    process.communicate()

@@ -586,3 +586,16 @@ def test_no_talk_of_a_master_breaks_the_peer(talk: list[Message]) -> None:
                 assert any(isinstance(it, Halt) for it in outputs)
                 break
         assert peer.deadline() is not None or peer.halted
+
+
+def test_a_master_that_has_ended_is_not_waited_for() -> None:
+    peer = _member()
+    peer.master = "the master at 10.0.0.1:48148"
+    peer.vote(PENDING, 7, b"", 0, 0)
+    peer.disconnected(10)
+    halt, reject = peer.master_ended(20)
+    assert isinstance(halt, Halt)
+    assert isinstance(reject, Reject)
+    assert (halt.status, halt.text) == (Status.MASTER_LOST, "the master at 10.0.0.1:48148 has ended")
+    assert (reject.call, reject.status) == (7, Status.MASTER_LOST)
+    assert peer.master_ended(30) == []

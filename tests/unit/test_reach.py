@@ -98,3 +98,11 @@ def test_advertised_addresses_become_numeric() -> None:
     assert reach.numeric("[fd00::9]:4000") == HostPort("fd00::9", 4000)
     with pytest.raises(InvalidArgument, match="cannot resolve"):
         reach.numeric("nobody.invalid:1")
+
+
+def test_only_a_refusal_shows_that_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not asyncio.run(reach.nobody_listens(HostPort("127.0.0.1", port)))
+    assert asyncio.run(reach.nobody_listens(HostPort("127.0.0.1", port)))
+    assert not asyncio.run(reach.nobody_listens(HostPort("no-such-host.invalid", port)))
