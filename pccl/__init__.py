@@ -19,6 +19,8 @@ In reading order: `communicator` (what users call), `handle`, `control` (its thr
 
 from __future__ import annotations
 
+import pccl_autoload
+
 from pccl._native import ReduceInfo
 from pccl.communicator import Communicator
 from pccl.descriptors import (
@@ -67,6 +69,8 @@ __version__ = "0.1.0"
 
 AsyncReduceHandle = Handle
 """The name that pypccl has for `Handle`."""
+
+pccl_autoload.watch()
 
 __all__ = [
     "Aborted",

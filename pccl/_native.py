@@ -245,7 +245,8 @@ class Engine:
         if lib.pccl_engine_new(raw, engine, error):
             raise _failure(error)
         self._engine: Pointer = engine[0]
-        self._door = Door(address(engine[0]))
+        self.address = address(engine[0])
+        self._door = Door(self.address)
         self._closed = False
         self._freed = False
         self._forked = False

@@ -59,6 +59,7 @@ COVERED_BY = {
     "pccl/fields.py": "tests/unit/test_messages.py",
     "pccl/protocol/": "tests/unit/test_golden.py",
     "pccl/stress/": "tests/process/test_stress.py",
+    "pccl/torch/": "tests/torch/test_process_group.py",
     "pccl/trace/record.py": "tests/unit/test_file.py",
     "pccl/stress/relay_flow.py": "tests/unit/test_relay.py",
 }

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""One server of ranks for all tests of a process, and both forms of the backend for each test that takes `form`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torch.ranks import Ranks
+
+FORMS = ("python", "native") if importlib.util.find_spec("pccl.torch.native") else ("python",)
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """Runs functions on several ranks."""
+    server = Ranks(Path(tmp_path_factory.mktemp("ranks")))
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    """The form of the backend that the ranks use."""
+    return str(request.param)
