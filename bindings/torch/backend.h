@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backend.h - torch's backend interface over one group: what each operation of torch's means as calls of the engine.
+ *
+ * Must not know: how an engine came to be, Python. backend.cpp has what reduces and what it is, moves.cpp what moves.
+ */
+#ifndef PCCL_TORCH_BACKEND_H
+#define PCCL_TORCH_BACKEND_H
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "draft.h"
+
+namespace pccl_torch {
+
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+/* The engine's tag of a text: as pccl/torch/group.py says. */
+uint64_t tag_of(const std::string &text);
+
+class Backend : public c10d::Backend {
+  public:
+    /* `ended` is called once, when the group is shut down or (true) aborted, with nothing locked. */
+    using Ended = std::function<void(bool aborted)>;
+
+    Backend(std::shared_ptr<Engine> engine, Group group, Ended ended);
+
+    /* The same group in another epoch, perhaps with other members. Nothing is under way. */
+    void rebind(Group group);
+
+    const std::string getBackendName() const override { return "pccl"; }
+    c10::intrusive_ptr<Options> getBackendOptions() override;
+    void setTimeout(std::chrono::milliseconds timeout) override;
+    void setSequenceNumberForGroup() override {} /* they count from 0 */
+    uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+    void abort() override { end(PCCL_ABORTED); }
+    void shutdown() override { end(PCCL_CLOSED); }
+    bool supportsCoalescing() const override { return true; }
+    void startCoalescing() override;
+    WorkPointer endCoalescing() override;
+
+    WorkPointer allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPointer allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options) override;
+    WorkPointer allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
+    WorkPointer reduce(Tensors &tensors, const c10d::ReduceOptions &options) override;
+    WorkPointer reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                               const c10d::ReduceScatterOptions &options) override;
+    WorkPointer _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                     const c10d::ReduceScatterOptions &options) override;
+    WorkPointer reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                const c10d::ReduceScatterOptions &options) override;
+    WorkPointer broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
+    WorkPointer allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+                          const c10d::AllgatherOptions &options) override;
+    WorkPointer _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &options) override;
+    WorkPointer allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                    const c10d::AllgatherOptions &options) override;
+    WorkPointer allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                                const c10d::AllgatherOptions &options) override;
+    WorkPointer gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) override;
+    WorkPointer scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &options) override;
+    WorkPointer alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
+                              std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &options) override;
+    WorkPointer alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override;
+#ifdef C10D_BACKEND_HAS_RECONFIGURE /* torch 2.14; its other new names call the ones above */
+    WorkPointer gather_into_tensor(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &options) override;
+    c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+#endif
+    WorkPointer send(Tensors &tensors, int to, int tag) override;
+    WorkPointer recv(Tensors &tensors, int from, int tag) override;
+    WorkPointer recvAnysource(Tensors &tensors, int tag) override;
+    WorkPointer barrier(const c10d::BarrierOptions &options) override;
+    void monitoredBarrier(const c10d::BarrierOptions &options, bool wait_all_ranks) override;
+
+  private:
+    std::shared_ptr<const Group> group() const;
+    /* A draft with the next sequence number. Throws when the group has ended. */
+    Draft draft(c10d::OpType type, const char *title, std::chrono::milliseconds timeout, const Tensors &inputs);
+    WorkPointer launch(Draft &draft, bool async);
+    void end(pccl_status why);
+    void check_open() const;
+
+    WorkPointer all_reduce(Tensors &tensors, const c10d::AllreduceOptions &options, c10d::OpType type,
+                           const char *title);
+    void draft_reduce_scatter(Draft &draft, const at::Tensor &output, const at::Tensor &input,
+                              const c10d::ReduceOp &op);
+    void draft_all_gather(Draft &draft, const at::Tensor &output, const at::Tensor &input);
+    void draft_all_gather_list(Draft &draft, const Tensors &outputs, const at::Tensor &input);
+    WorkPointer receive(Tensors &tensors, uint32_t from, int tag, c10d::OpType type, const char *title);
+
+    const std::shared_ptr<Standing> standing_;
+    const Ended ended_;
+    mutable std::mutex mutex_;
+    std::shared_ptr<const Group> group_;
+    std::atomic<uint64_t> sequence_{0};
+    std::atomic<int> why_{PCCL_OK}; /* it has ended: a pccl_status */
+    bool coalescing_ = false;       /* with mutex_, as what follows */
+    std::vector<WorkPointer> batch_;
+};
+
+} // namespace pccl_torch
+
+#endif

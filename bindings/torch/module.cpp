@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * module.cpp - what Python sees of this object: plain functions for ctypes, and operators of torch where its objects
+ * pass.
+ */
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+
+#include <unordered_map>
+
+#include "backend.h"
+#include "failure.h"
+
+namespace pccl_torch {
+
+namespace {
+
+using GroupPointer = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+#define NAME(name) #name " "
+constexpr const char *FUNCTIONS = PCCL_TORCH_FUNCTIONS(NAME);
+#undef NAME
+
+void (*told_end)(int64_t token, int aborted); /* Python's, which takes its lock itself */
+
+struct Backends {
+    std::mutex mutex;
+    std::unordered_map<int64_t, c10::weak_intrusive_ptr<Backend>> by_token;
+};
+
+Backends &backends() {
+    static auto *made = new Backends;
+    return *made;
+}
+
+/* What pccl/torch/group.py describes. */
+Group group_of(std::string name, const std::vector<int64_t> &ranks, const std::vector<int64_t> &numbers) {
+    if (numbers.size() != 6) fail(PCCL_INVALID, "a group has six numbers");
+    Group group;
+    group.name = std::move(name);
+    for (int64_t rank : ranks) group.ranks.push_back(static_cast<uint32_t>(rank));
+    group.index = static_cast<uint32_t>(numbers[0]);
+    group.epoch = static_cast<uint64_t>(numbers[1]);
+    group.scope = static_cast<uint64_t>(numbers[2]);
+    group.tag = static_cast<uint64_t>(numbers[3]);
+    group.timeout_ms = static_cast<uint32_t>(numbers[4]);
+    group.flags = static_cast<uint32_t>(numbers[5]);
+    return group;
+}
+
+/* Torch's Python knows no way to hand over a backend of its own but in a group, so it comes in one. */
+GroupPointer make(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks,
+                  std::vector<int64_t> numbers) {
+    Group group = group_of(std::move(name), ranks, numbers);
+    auto carrier =
+        c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(group.index), static_cast<int>(group.size()));
+    auto made = c10::make_intrusive<Backend>(Engine::at(reinterpret_cast<pccl_engine *>(engine)), std::move(group),
+                                             [token](bool aborted) { told_end(token, aborted); });
+    carrier->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, made);
+    Backends &known = backends();
+    std::lock_guard<std::mutex> lock(known.mutex);
+    known.by_token.emplace(token, made);
+    return carrier;
+}
+
+void rebind(int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
+    Backends &known = backends();
+    std::unique_lock<std::mutex> lock(known.mutex);
+    auto found = known.by_token.find(token);
+    c10::intrusive_ptr<Backend> backend = found == known.by_token.end() ? nullptr : found->second.lock();
+    lock.unlock();
+    if (!backend) fail(PCCL_CLOSED, "the group was destroyed");
+    backend->rebind(group_of(std::move(name), ranks, numbers));
+}
+
+/* Access to members that torch up to 2.13 keeps constant. */
+struct Opened : c10d::ProcessGroup {
+    static void renumber(c10d::ProcessGroup &group, int rank, int size) {
+        const_cast<int &>(group.*(&Opened::rank_)) = rank;
+        const_cast<int &>(group.*(&Opened::size_)) = size;
+    }
+};
+
+void renumber(const GroupPointer &group, int64_t rank, int64_t size) {
+    Opened::renumber(*group, static_cast<int>(rank), static_cast<int>(size));
+}
+
+} // namespace
+
+TORCH_LIBRARY(pccl_torch, library) {
+    library.def("backend(int engine, int token, str name, int[] ranks, int[] numbers) -> "
+                "__torch__.torch.classes.c10d.ProcessGroup",
+                make);
+    library.def("rebind(int token, str name, int[] ranks, int[] numbers) -> ()", rebind);
+    library.def("renumber(__torch__.torch.classes.c10d.ProcessGroup group, int rank, int size) -> ()", renumber);
+}
+
+} // namespace pccl_torch
+
+using namespace pccl_torch;
+
+/* Which sources this object is made of; it is looked for in the file before that is loaded. */
+extern "C" __attribute__((visibility("default"))) const char pccl_torch_sources[];
+const char pccl_torch_sources[] = "pccl_torch sources " PCCL_TORCH_SOURCES;
+
+/* The functions whose addresses pccl_torch_bind takes, in that order, each with a space behind it. */
+extern "C" __attribute__((visibility("default"))) const char *pccl_torch_functions() { return FUNCTIONS; }
+
+/* 0 if the structs of the C API are of the sizes that this object was compiled for. */
+extern "C" __attribute__((visibility("default"))) int pccl_torch_bind(void *const *addresses, const size_t *sizes,
+                                                                      void (*told)(int64_t, int)) {
+    if (sizes[0] != sizeof(pccl_call) || sizes[1] != sizeof(pccl_info) || sizes[2] != sizeof(pccl_error)) return 1;
+    size_t at = 0;
+#define TAKE(name) api.name = reinterpret_cast<decltype(api.name)>(addresses[at++]);
+    PCCL_TORCH_FUNCTIONS(TAKE)
+#undef TAKE
+    told_end = told;
+    return 0;
+}
+
+/* 1: whoever was inside that engine has left; it may be freed. */
+extern "C" __attribute__((visibility("default"))) int pccl_torch_close(void *engine) {
+    return Engine::close(static_cast<pccl_engine *>(engine));
+}

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""The C++ form of the backend: finds or compiles its object for this torch, loads it, makes backends.
+
+What for: `registration.py` asks for a backend here and falls back to the Python form where there is none. Must not
+know: runtimes, stores.
+
+The one idea: the object reads the C API through addresses that it gets from the Python extension, so there is one copy
+of the engine. It tells the digest of its sources, and an object of others is not used, wherever it was found. What is
+compiled goes into a cache of the user: under a lock, so that the ranks of a host compile once, and by a rename, so that
+nobody ever loads half of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.distributed import Backend, ProcessGroup
+
+from pccl import _cffi, _native
+from pccl.errors import PCCLError
+from pccl.torch.group import Group
+from pccl.torch.toolchain import (
+    CannotCompile,
+    Sources,
+    Torch,
+    compile_object,
+    compiler,
+    compiler_version,
+    installed_torch,
+)
+
+Ended = Callable[[bool], object]
+"""Called once, when torch shuts a group down or (True) aborts it."""
+
+Origin = Literal["prebuilt", "cached", "compiled"]
+
+_STRUCTS = ("pccl_call", "pccl_info", "pccl_error")
+_TOLD = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int)
+
+
+class Unavailable(Exception):
+    """There is no C++ form here; the text says why."""
+
+
+class Native:
+    """The loaded object. `path` and `origin` say which."""
+
+    def __init__(self, library: ctypes.CDLL, path: Path, origin: Origin) -> None:
+        self._library, self.path, self.origin = library, path, origin
+        self._tokens = itertools.count(1)
+        self._ended: dict[int, Ended] = {}
+        self._made: dict[str, tuple[int, bool]] = {}  # by name: the newest of that name
+        self._told = _TOLD(self._tell)  # lives as long as the object
+        self._bind()
+
+    def _bind(self) -> None:
+        library = self._library
+        library.pccl_torch_functions.restype = ctypes.c_char_p
+        names = library.pccl_torch_functions().decode().split()
+        ffi = _cffi.ffi
+        addresses = [_native.address(ffi.addressof(_cffi.lib, name)) for name in names]
+        sizes = [ffi.sizeof(name) for name in _STRUCTS]
+        library.pccl_torch_bind.argtypes = [ctypes.c_void_p * len(addresses), ctypes.c_size_t * len(sizes), _TOLD]
+        made = (ctypes.c_void_p * len(addresses))(*addresses), (ctypes.c_size_t * len(sizes))(*sizes)
+        if library.pccl_torch_bind(*made, self._told):
+            raise Unavailable(f"{self.path} was compiled for another C API")
+        library.pccl_torch_close.argtypes = [ctypes.c_void_p]
+
+    def backend(
+        self, group: Group, engine_address: int, ended: Ended | None = None, *, deterministic: bool = False
+    ) -> Backend:
+        """A backend for a group of that engine. `ended` is called with nothing locked."""
+        token = next(self._tokens)
+        if ended is not None:
+            self._ended[token] = ended
+        carrier = ProcessGroup.unbox(
+            torch.ops.pccl_torch.backend(engine_address, token, *_described(group, deterministic))
+        )
+        made: Any = carrier._get_backend(torch.device("cpu"))
+        self._made[group.name] = token, deterministic
+        return made  # type: ignore[no-any-return]
+
+    def rebind(self, group: Group) -> None:
+        """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members.
+        Nothing is under way. Up to torch 2.13 the process group has a copy of rank and size; see `renumber`."""
+        token, deterministic = self._made[group.name]
+        torch.ops.pccl_torch.rebind(token, *_described(group, deterministic))
+
+    def renumber(self, group: ProcessGroup, rank: int, size: int) -> None:
+        """Changes what a process group says of itself."""
+        torch.ops.pccl_torch.renumber(group.boxed(), rank, size)
+
+    def close(self, engine_address: int) -> bool:
+        """Before the engine is freed: ends all that is under way, waits for threads inside, completes futures. Later
+        calls of its backends raise. False: a thread does not leave, the engine must not be freed."""
+        return bool(self._library.pccl_torch_close(engine_address))
+
+    def _tell(self, token: int, aborted: int) -> None:
+        ended = self._ended.pop(token, None)
+        if ended is not None:
+            ended(bool(aborted))
+
+
+def _described(group: Group, deterministic: bool) -> tuple[str, list[int], list[int]]:
+    constants = _native.constants
+    flags = constants.PCCL_DISCARD_INPUT
+    flags |= constants.PCCL_DEFERRED if group.deferred else 0
+    flags |= constants.PCCL_DETERMINISTIC if deterministic else 0
+    numbers = (group.index, group.epoch, group.scope, group.tag, group.timeout_ms, flags)
+    return group.name, list(group.ranks), [_signed(it) for it in numbers]
+
+
+def _signed(number: int) -> int:
+    """As torch's integers have 64 bits with a sign."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+# ---------------------------------------------------------------- find, compile, load
+
+_loading = threading.Lock()
+_loaded: Native | Unavailable | None = None
+
+
+def load() -> Native:
+    """The object for this torch, the same one each time. Raises Unavailable."""
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            try:
+                _loaded = _load()
+            except (Unavailable, CannotCompile) as failure:
+                _loaded = Unavailable(str(failure))
+        if isinstance(_loaded, Unavailable):
+            raise _loaded
+        return _loaded
+
+
+def _load() -> Native:
+    package, here = Path(__file__).parents[1], installed_torch()
+    sources = Sources.beside(package)
+    digest = sources.digest()
+    prebuilt = Path(_cffi.__file__).parent / "torch" / here.name
+    if prebuilt.exists() and _digest_of(prebuilt) == digest:
+        return _opened(prebuilt, "prebuilt")
+    command = compiler()
+    key = hashlib.sha256(
+        "\0".join((here.version, str(here.cxx11_abi), digest, *command, compiler_version(command))).encode()
+    ).hexdigest()[:24]
+    folder = cache_folder()
+    path = folder / f"{here.name.removesuffix('.so')}-{key}.so"
+    if path.exists():
+        return _opened(path, "cached")
+    with _locked(path.with_suffix(".lock")):
+        if path.exists():
+            return _opened(path, "cached")
+        _compile_into(path, here, sources, command)
+    return _opened(path, "compiled")
+
+
+def cache_folder() -> Path:
+    """Where compiled objects are kept: PCCL_CACHE, or pccl in the user's cache. Raises Unavailable for a folder that
+    others can write to, as what lies there is loaded."""
+    given = os.environ.get("PCCL_CACHE")
+    folder = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pccl"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as failure:
+        raise Unavailable(f"no folder for compiled objects: {failure}") from failure
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise Unavailable(f"others can write to {folder}, where compiled objects would be kept (set PCCL_CACHE)")
+    return folder
+
+
+def _compile_into(path: Path, here: Torch, sources: Sources, command: list[str]) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}-", suffix=".part")
+    os.close(handle)
+    try:
+        compile_object(here, sources, Path(name), command)
+        os.replace(name, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _digest_of(path: Path) -> str | None:
+    """The digest that an object carries, without loading it: two of one name must not meet in a process."""
+    found = path.read_bytes().partition(b"pccl_torch sources ")[2]
+    return found[:32].decode(errors="replace") if found else None
+
+
+def _opened(path: Path, origin: Origin) -> Native:
+    try:
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
+        return Native(ctypes.CDLL(str(path)), path, origin)
+    except (OSError, PCCLError) as failure:
+        raise Unavailable(f"{path} cannot be loaded: {failure.__cause__ or failure}") from failure
+
+
+def statement() -> dict[str, Any]:
+    """For `pccl.torch.info`: whether there is a C++ form here, from where, or why not."""
+    try:
+        found = load()
+    except Unavailable as failure:
+        return {"native": False, "why": str(failure)}
+    return {"native": True, "origin": found.origin, "path": str(found.path)}
