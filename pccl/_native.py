@@ -256,6 +256,7 @@ class Engine:
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
         self._kept: list[tuple[Operation, object]] = []
+        self._guests: list[Callable[[int], bool]] = []
         self._tokens = ffi.new("uint64_t[]", _TOKENS)
         self.port: int = lib.pccl_engine_port(self._engine)
         self.event_fd: int = lib.pccl_engine_event_fd(self._engine)
@@ -495,8 +496,9 @@ class Engine:
             self._closed = self._door.closed = True
             lib.pccl_engine_halt(self._engine, lib.PCCL_CLOSED, b"the communicator was closed")
             deadline = time.monotonic() + _CLOSE_S
-            while len(self._slots) < len(self._made) or self._door.inside:
-                if time.monotonic() > deadline:
+            gone = {guest(self.address) for guest in self._guests} <= {True}  # all are asked
+            while len(self._slots) < len(self._made) or self._door.inside or not gone:
+                if time.monotonic() > deadline or not gone:
                     logger.error("a thread is still inside the engine; its memory is not returned")
                     return
                 time.sleep(0.001)
@@ -504,6 +506,12 @@ class Engine:
             lib.pccl_engine_free(self._engine)
             self._kept.clear()
             self._door.freed()
+
+    def at_close(self, guest: Callable[[int], bool]) -> None:
+        """For code that calls the C API by itself: before the engine is freed `guest` gets its address, has its threads
+        leave, and answers whether they have."""
+        if guest not in self._guests:
+            self._guests.append(guest)
 
     def forked(self) -> None:
         """To be called in a forked child: closes the inherited descriptors; every later call raises Closed."""

@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from pccl.arguments import choice
-from pccl.errors import PCCLError
-from pccl.torch import errors
+from pccl.errors import PCCLError, Unsupported
+from pccl.torch import errors, native
 from pccl.torch.options import checked
 from pccl.torch.process_group import ProcessGroup
 from pccl.torch.runtime import runtime_for
@@ -29,7 +29,30 @@ def create(asked: Any, pg_options: Any) -> Any:
         group = runtime.group(asked.group_id, ranks, asked.group_rank, timeout_s, options)
     except PCCLError as failure:
         raise errors.translated(failure) from failure
-    return ProcessGroup(runtime, group, options, asked.store)
+    made = chosen()
+    if made is None:
+        return ProcessGroup(runtime, group, options, asked.store)
+    runtime.at_close(made.close)
+    return made.backend(
+        group,
+        runtime.engine_address,
+        lambda aborted: runtime.release(group.name, abort=aborted),
+        deterministic=options.deterministic,
+    )
+
+
+def chosen() -> native.Native | None:
+    """What makes backends in C++; None: the Python form is taken. Raises Unsupported where the user insists on the
+    former and cannot have it."""
+    form = asked_form()
+    if form == "python":
+        return None
+    try:
+        return native.load()
+    except native.Unavailable as failure:
+        if form == "native":
+            raise Unsupported(f"{FORM}=native: {failure}") from failure
+        return None
 
 
 def asked_form() -> str:

@@ -56,6 +56,10 @@ class Runtime:
         """The `pccl_engine`, as a number."""
         return self._engine().address
 
+    def at_close(self, guest: Callable[[int], bool]) -> None:
+        """See `_native.Engine.at_close`."""
+        self._engine().at_close(guest)
+
     @property
     def groups(self) -> int:
         """Groups that use it."""
