@@ -23,10 +23,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pccl import recorded
 from pccl._cffi import ffi, lib
 from pccl.errors import Closed, PCCLError, error_for
 from pccl.messages import NO_PRICES, Member, OperationName, Prices, ReportLine
-from pccl.trace.record import EVENT_KINDS, Link, Wait
+from pccl.trace.record import EVENT_KINDS, Link
 from pccl.trace.record import Event as RecordedEvent
 from pccl.trace.record import Operation as RecordedOperation
 
@@ -631,11 +632,13 @@ _CALL = ffi.typeof("pccl_call *")
 _tuple = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 _PENDING = int(lib.PCCL_PENDING)
 _NOTICED = int(lib.PCCL_NOTIFY | lib.PCCL_HOLD_TAG)
-_COLLECTIVES = _names(lib.pccl_collective_name, lib.PCCL_COLLECTIVE_COUNT)
-_DTYPES = _names(lib.pccl_dtype_name, lib.PCCL_DTYPE_COUNT)
-_DTYPE_BYTES = [int(lib.pccl_dtype_bytes(number)) for number in range(lib.PCCL_DTYPE_COUNT)]
-_OPS = _names(lib.pccl_reduce_op_name, lib.PCCL_REDUCE_OP_COUNT)
-_ALGORITHMS = _names(lib.pccl_algorithm_name, lib.PCCL_ALGORITHM_COUNT)
+_WORDS = recorded.Words(
+    collectives=_names(lib.pccl_collective_name, lib.PCCL_COLLECTIVE_COUNT),
+    dtypes=_names(lib.pccl_dtype_name, lib.PCCL_DTYPE_COUNT),
+    dtype_bytes=[int(lib.pccl_dtype_bytes(number)) for number in range(lib.PCCL_DTYPE_COUNT)],
+    ops=_names(lib.pccl_reduce_op_name, lib.PCCL_REDUCE_OP_COUNT),
+    algorithms=_names(lib.pccl_algorithm_name, lib.PCCL_ALGORITHM_COUNT),
+)
 _NO_PEER = bytes(16)
 _RECORDED_EVENTS = dict(zip(range(lib.PCCL_RECORD_EPOCH, lib.PCCL_RECORD_LINK), EVENT_KINDS, strict=True))
 
@@ -645,44 +648,12 @@ def _recorded(raw: Pointer) -> RecordedOperation | RecordedEvent | Link:
     name = peer.hex() if peer != _NO_PEER else ""
     text = ffi.string(raw.text).decode(errors="replace")
     if raw.kind == lib.PCCL_RECORD_OPERATION:
-        return _recorded_operation(raw, name, text)
+        return recorded.operation(raw, name, text, _WORDS)
     if raw.kind == lib.PCCL_RECORD_LINK:
         transport, _, obstacle = text.partition(": ")
         return Link(raw.rank, name, transport, raw.status, raw.started_ns, obstacle, raw.rtt_ns, raw.bytes_per_s)
     kind = _RECORDED_EVENTS[raw.kind]
     return RecordedEvent(kind, raw.at_ns, raw.epoch, raw.world_size, raw.rank, name, raw.status, text)
-
-
-def _recorded_operation(raw: Pointer, peer: str, text: str) -> RecordedOperation:
-    named = min(raw.waits_count, lib.PCCL_RECORD_WAITS)
-    has_data = raw.collective not in (lib.PCCL_BARRIER, lib.PCCL_COMMIT)
-    return RecordedOperation(
-        epoch=raw.epoch,
-        tag=raw.name.tag,
-        sequence=raw.name.sequence,
-        scope=raw.name.scope,
-        collective=_COLLECTIVES[raw.collective],
-        dtype=_DTYPES[raw.dtype],
-        op=_OPS[raw.op] if raw.op < len(_OPS) else "?",  # nobody looks at that of a broadcast
-        algorithm=_ALGORITHMS[raw.algorithm],
-        deferred=bool(raw.deferred),
-        count=raw.count,
-        payload_bytes=raw.count * _DTYPE_BYTES[raw.dtype] if has_data else 0,
-        world_size=raw.world_size,
-        rank=raw.rank,
-        status=raw.status,
-        called_ns=raw.called_ns,
-        started_ns=raw.started_ns,
-        data_done_ns=raw.data_done_ns,
-        ended_ns=raw.at_ns,
-        tx_bytes=raw.tx_bytes,
-        rx_bytes=raw.rx_bytes,
-        last_peer=peer,
-        absent=bool(raw.absent),
-        waits_count=raw.waits_count,
-        waits=tuple(Wait(raw.waits[index].rank, raw.waits[index].heard_ns) for index in range(named)),
-        text=text,
-    )
 
 
 def _info(info: Pointer) -> ReduceInfo:

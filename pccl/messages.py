@@ -13,7 +13,6 @@ never change between versions, so any two versions can tell each other apart pol
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -658,16 +657,6 @@ def _codec(cls: Any) -> tuple[list[Callable[[Any], Any]], list[Callable[[Any], A
 
 
 _CODECS = {cls: (kind, *_codec(cls)) for kind, cls in KINDS.items()}
-
-
-def can_be_dialled(host: str) -> bool:
-    """Whether it is the numeric address of one host. A view with any other would fail on every member."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    broadcast = address == ipaddress.IPv4Address("255.255.255.255")
-    return not (address.is_unspecified or address.is_multicast or broadcast or "%" in host)
 
 
 def clip(text: str) -> str:

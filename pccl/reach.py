@@ -18,7 +18,7 @@ from functools import partial
 from pccl import addresses, system
 from pccl.addresses import HostPort, Selection
 from pccl.errors import InvalidArgument, MasterLost
-from pccl.messages import can_be_dialled
+from pccl.protocol.links import can_be_dialled
 
 logger = logging.getLogger("pccl.reach")
 

@@ -53,6 +53,8 @@ COVERED_BY = {
     "pccl/cli/": "tests/process/test_master.py",
     "pccl/control.py": "tests/process/test_communicator.py",
     "pccl/moves.py": "tests/process/test_collectives.py",
+    "pccl/recorded.py": "tests/process/test_diagnosis.py",
+    "pccl/steps.py": "tests/process/test_communicator.py",
     "pccl/reductions.py": "tests/process/test_collectives.py",
     "pccl/demo/": "tests/process/test_demo.py",
     "pccl/descriptors.py": "tests/unit/test_request.py",

@@ -21,6 +21,7 @@ one before (or of the time when the link was offered again); a link that held fo
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -187,3 +188,13 @@ def between(links: Sequence[Pair], gone: Sequence[PeerId], ranks: dict[PeerId, i
 
 def _pair(one: PeerId, other: PeerId) -> Pair:
     return (one, other) if one < other else (other, one)
+
+
+def can_be_dialled(host: str) -> bool:
+    """Whether it is the numeric address of one host. A view with any other would fail on every member."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    broadcast = address == ipaddress.IPv4Address("255.255.255.255")
+    return not (address.is_unspecified or address.is_multicast or broadcast or "%" in host)

@@ -54,7 +54,6 @@ from pccl.messages import (
     Welcome,
     WhoAreYou,
     Withdraw,
-    can_be_dialled,
     clip,
 )
 from pccl.protocol import journal
@@ -62,7 +61,7 @@ from pccl.protocol.epochs import Epochs
 from pccl.protocol.founding import Founding
 from pccl.protocol.joint import JointCalls
 from pccl.protocol.lateness import Lateness
-from pccl.protocol.links import Links, between
+from pccl.protocol.links import Links, between, can_be_dialled
 from pccl.protocol.roster import LEGAL, Group, Peer, Phase, Roster
 from pccl.protocol.status import StatusDesk
 from pccl.protocol.suspicion import Accusation, Suspicions

@@ -7,11 +7,12 @@ what an operation is good for.
 The one idea: an operation is reduced to what the commit protocol sees of it. Its data phase ends when all needed
 members' frames are here; then a dissemination barrier runs; whoever completes it returns success. A deferred operation
 returns after its data phase, and the commit of its step is an operation that has only the barrier. A send and its
-receive are one operation of two members: one frame goes there, and the barrier is one word in return. A receive of any
+receive are one operation of two members: one frame goes there, and the barrier is one word in return. One of a subgroup
+is as one of the group, among its members. A receive of any
 source is nameless until a frame has come that it may take (matching.py).
 
 Where the view's shape leaves links out, frames of members that are not joined are passed on by those between them, each
-frame once, and the barrier is a word of each member to all. Sends are for views of all links here.
+frame once, and the barrier is a word of each member to all. Sends and subgroups are for views of all links here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pccl import scope
 from pccl.errors import Status
-from pccl.messages import OperationName, ReportLine, View
+from pccl.messages import OperationName, ReportLine, Subgroup, View
 from pccl.protocol.topology import Arrangement, Shape
 from pccl.protocol.verdict import DATA_DONE, DATA_PHASE, NOT_STARTED, RETURNED
 from tests.sim.matching import Matching
@@ -160,9 +161,13 @@ class Engine:
         self._operations[name] = operation
         operation.state = DATA_PHASE
         operation.progress_at = self._node.clock.now
-        if operation.scope:
+        if operation.paired:
             if self._is_source(operation):
                 self._transmit(self._other(operation), ("data", self.epoch, name, operation.key, self.peer, 0))
+        elif operation.team:
+            for member in self._among(operation):
+                if member != self.peer:
+                    self._transmit(member, ("data", self.epoch, name, operation.key, self.peer, operation.kind))
         elif not operation.commit:
             self._tell_members("data", self.epoch, name, operation.key, self.peer, operation.kind)
         for source, frame in self._unread.pop(name, []):
@@ -176,6 +181,10 @@ class Engine:
 
     def _name(self, operation: Operation) -> Name:
         return (*self._tag(operation), operation.sequence)
+
+    def _among(self, operation: Operation) -> tuple[PeerId, ...]:
+        """Who makes it, if it is no send."""
+        return tuple(self.members[rank] for rank in operation.team) or self.members
 
     def _is_source(self, operation: Operation) -> bool:
         two = scope.pair(operation.scope)
@@ -263,7 +272,7 @@ class Engine:
         operation = self._operations.get(name)
         if operation is None:
             self._unread.setdefault(name, []).append((source, frame))
-            if name[0]:
+            if scope.pair(name[0]):
                 self._matching.arrived(name)
                 self._match(name[1])
             return
@@ -286,11 +295,10 @@ class Engine:
         """Of whom the data phase needs data: of all, or of one root."""
         if operation.commit or self._is_source(operation):
             return ()
-        if operation.scope:
+        if operation.paired:
             return (self._other(operation),)
-        if operation.kind:
-            return (self.members[operation.kind % len(self.members)],)
-        return self.members
+        among = self._among(operation)
+        return (among[operation.kind % len(among)],) if operation.kind else among
 
     def _step(self, operation: Operation) -> None:
         if self.frozen or operation.state in (NOT_STARTED, RETURNED):
@@ -322,22 +330,21 @@ class Engine:
                 self._step(operation)
 
     def _barrier_done(self, operation: Operation) -> bool:
-        if operation.scope:
+        if operation.paired:
             return not self._is_source(operation) or self._other(operation) in operation.bars
         if not self._full:
             return all(peer in operation.bars or peer == self.peer for peer in self.members)
-        return 1 << operation.round >= len(self.members)
+        return 1 << operation.round >= len(self._among(operation))
 
     def _bar(self, operation: Operation) -> None:
-        size, rank = len(self.members), self.members.index(self.peer)
-        name = self._name(operation)
-        if operation.scope:
+        among, name = self._among(operation), self._name(operation)
+        if operation.paired:
             if not self._is_source(operation):
                 self._transmit(self._other(operation), ("bar", self.epoch, name, operation.key, self.peer, 0))
         elif not self._full:
             self._tell_members("bar", self.epoch, name, operation.key, self.peer, operation.kind)
-        elif 1 << operation.round < size:
-            target = self.members[(rank + (1 << operation.round)) % size]
+        elif 1 << operation.round < len(among):
+            target = among[(among.index(self.peer) + (1 << operation.round)) % len(among)]
             self._transmit(target, ("bar", self.epoch, name, operation.key, operation.round, operation.kind))
 
     def _succeed(self, operation: Operation) -> None:
@@ -361,7 +368,7 @@ class Engine:
         if epoch != self.epoch or self.frozen or operation.state == RETURNED or self.halted is not None:
             return
         now = self._node.clock.now
-        members = (self._other(operation),) if operation.scope else self.members
+        members = (self._other(operation),) if operation.paired else self._among(operation)
         waits = [peer for peer in members if peer not in operation.heard and peer != self.peer]
         news = max([operation.progress_at, *(self._heard_at.get(peer, 0.0) for peer in waits)])
         if now - news >= TIMEOUT_MS or now - operation.progress_at >= PATIENCE * TIMEOUT_MS:
@@ -372,7 +379,7 @@ class Engine:
         if waited >= STALL_MS:
             ranks = [self.members.index(peer) for peer in waits]
             name = OperationName(operation.tag, operation.sequence, operation.scope)
-            self._event("stalled", epoch, name, int(waited), ranks)
+            self._event("stalled", epoch, name, int(waited), ranks, operation.team)
         self._node.later(STALL_MS * 4, self._look, epoch, operation)
 
     # ------------------------------------------------------------------------------------------ failure
@@ -433,6 +440,11 @@ class Engine:
             if not rest:
                 lines.append(ReportLine(tag, below, below, NOT_STARTED, scope=whose))
         return lines
+
+    def subgroups(self) -> list[Subgroup]:
+        """Those of the report."""
+        done = {it.scope: it.team for it in self._operations.values() if it.team and it.state == DATA_DONE}
+        return [Subgroup(whose, team) for whose, team in done.items()]
 
     def has_started(self, epoch: int, name: OperationName) -> int:
         if epoch != self.epoch:

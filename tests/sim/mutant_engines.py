@@ -38,14 +38,14 @@ class ShortBarrier(Engine):
     """Leaves the finish barrier one round too early."""
 
     def _barrier_done(self, operation: Any) -> bool:
-        return 2 << operation.round >= len(self.members)
+        return 2 << operation.round >= len(self._among(operation))
 
 
 class HastySender(Engine):
     """Returns from a send when it has left."""
 
     def _barrier_done(self, operation: Any) -> bool:
-        return operation.scope != 0 or super()._barrier_done(operation)
+        return operation.paired or super()._barrier_done(operation)
 
 
 class OvertakingReceive(Engine):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pccl import scope
 from pccl.errors import Status
 from pccl.messages import (
     Hello,
@@ -99,7 +100,14 @@ class _AskingAllEpochs(Epochs):
         group = self._roster.groups.get(number)
         view = super()._next_view(number, *arguments)
         third = group is not None and len(group.members) > 2
-        return replace(view, commits=tuple(it for it in view.commits if it.scope == 0)) if third else view
+        kept = tuple(it for it in view.commits if scope.pair(it.scope) is None)
+        return replace(view, commits=kept) if third else view
+
+
+class _AskingStrangersEpochs(Epochs):
+    def _next_view(self, number: int, *arguments: Any) -> GroupView:
+        view = super()._next_view(number, *arguments)
+        return replace(view, commits=tuple(it for it in view.commits if not scope.is_subgroup(it.scope)))
 
 
 class _EarlyEpochs(Epochs):
@@ -139,6 +147,12 @@ class AsksAll(_WithEpochs):
     """Commits a send only if all survivors have it done, and so those too that know nothing of it."""
 
     epochs = _AskingAllEpochs
+
+
+class AsksStrangers(_WithEpochs):
+    """Commits what a subgroup did only if all survivors have it done, which the others never have."""
+
+    epochs = _AskingStrangersEpochs
 
 
 class _AdmittingEpochs(Epochs):
@@ -531,7 +545,7 @@ MUTANTS: dict[str, Mutant] = {
     "HalfStep": Mutant(Kinds(engine=HalfStep), ("data_break", "slow")),
     **{
         master.__name__: Mutant(Kinds(master=master), _LOSSES)
-        for master in (AnyDone, AsksAll, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
+        for master in (AnyDone, AsksAll, AsksStrangers, EarlyVerdict, OneSurvivorLess, TrustsAccusers)
     },
     **{
         master.__name__: Mutant(Kinds(master=master), _RESTARTS)

@@ -21,8 +21,8 @@ class Operation:
     """What the user started. `key` says which of the program's operations it is, and `kind` what is called for it, on
     which all members must agree; `done` is called once: (key, None, epoch, members) after success,
     (key, status, epoch, ()) otherwise. A `commit` settles the `deferred` operations before it. `scope` names the ranks
-    of a send and its receive; one `from_any` gets scope and key from the send that it takes. What is `bound` runs in
-    that epoch only."""
+    of a send and its receive; one `from_any` gets scope and key from the send that it takes. `team`: the ranks of a
+    subgroup, whose scope it has. What is `bound` runs in that epoch only."""
 
     key: Key
     tag: int
@@ -31,6 +31,7 @@ class Operation:
     deferred: bool = False
     commit: bool = False
     scope: int = 0
+    team: tuple[int, ...] = ()
     from_any: bool = False
     bound: int = 0
     fated: bool = False
@@ -41,6 +42,10 @@ class Operation:
     heard: dict[PeerId, bool] = field(default_factory=dict)
     bars: dict[int | PeerId, bool] = field(default_factory=dict)
     progress_at: float = 0.0
+
+    @property
+    def paired(self) -> bool:
+        return self.scope != 0 and not self.team
 
     @property
     def stepwise(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pccl import messages
@@ -256,13 +257,15 @@ class SimPeer(Node):
             epoch, suspect, reason, text = arguments
             if epoch == self.engine.epoch and self.engine.halted is None:
                 self.world.faults.moment("froze")
-                self._call(self.core.engine_frozen, epoch, suspect, reason, text, self.engine.report())
+                frozen = partial(self.core.engine_frozen, subgroups=self.engine.subgroups())
+                self._call(frozen, epoch, suspect, reason, text, self.engine.report())
         elif name == "suspect":
             self._call(self.core.engine_suspect, *arguments)
         elif name == "linked":
             self._call(self.core.engine_linked, *arguments)
         else:
-            self._call(self.core.engine_stalled, *arguments)
+            *said, team = arguments
+            self._call(partial(self.core.engine_stalled, members=team), *said)
 
     def fetched(self, sync: int, content: Content) -> None:
         """All that the program lacks is here; it takes its place when the call ends well."""

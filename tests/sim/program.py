@@ -99,7 +99,7 @@ class Program:
         self._count = self._next = self._unseen = 0
         self._deferred = False
         self._exchanges = self._called = 0
-        self._from_any = False
+        self._from_any = self._in_teams = False
         self._group = Group(0, (), 0, False)
         self._looking = False
         self._repeat = self._realign = self._alone = False
@@ -189,7 +189,8 @@ class Program:
         self._count = 1 + digest[0] % 4
         self._deferred = digest[9] % 3 == 0
         self._exchanges = digest[10] % 4 if digest[11] % 3 == 0 else 0
-        self._from_any = self._exchanges > 0 and digest[12] % 2 == 0
+        self._in_teams = self._exchanges > 0 and digest[13] % 2 == 0
+        self._from_any = self._exchanges > 0 and not self._in_teams and digest[12] % 2 == 0
         self._next = 0
         self._go_on()
 
@@ -215,7 +216,8 @@ class Program:
                 self._call_operation(self._next - 1)
 
     def _meet(self) -> None:
-        """The step begins, or begins again, with whoever is there now: a send and a receive each time."""
+        """The step begins, or begins again, with whoever is there now: a send and a receive each time, or what some of
+        them do among themselves."""
         self._group = self.host.present()
         alone = len(self._group.members) == 1 or not self._group.full
         self._count = 0 if alone else 2 * self._exchanges
@@ -253,9 +255,28 @@ class Program:
             Operation(key, call.tag, 0, done, self._deferred, scope=whose, from_any=from_any, bound=group.epoch)
         )
 
+    def _call_in_team(self, index: int) -> None:
+        """By those of the members that the step began with whom the digest names, the last one first."""
+        group, digest = self._group, self.content.digest
+        size = len(group.members)
+        team = tuple(rank for rank in reversed(range(size)) if digest[1 + index] >> rank % 7 & 1)
+        if group.rank not in team:
+            self._outcomes[index] = (None, group.epoch, group.members)
+            return
+        call = Call(index, digest[5 + index // 2] % TAGS)
+        self._calls.append(call)
+
+        def done(key: Key, status: Status | None, epoch: int, members: tuple[PeerId, ...]) -> None:
+            call.outcome = (status, epoch, members)
+            self._plan_look()
+
+        key, kind = self._key(index), digest[9 + index] % 3
+        whose = scope.OF_RANKS | hash(team) & (scope.OF_RANKS - 1)
+        self.host.start(Operation(key, call.tag, kind, done, self._deferred, scope=whose, team=team, bound=group.epoch))
+
     def _call_operation(self, index: int) -> None:
         if self._exchanges and index < self._count:
-            self._call_exchange(index)
+            (self._call_in_team if self._in_teams else self._call_exchange)(index)
             return
         digest = self.content.digest
         commits = index == self._count
