@@ -371,15 +371,17 @@ typedef struct pccl_operation pccl_operation;
 enum { PCCL_ANY_SOURCE = 0x7FFFFFFF /* the `root` of a recv */ };
 
 enum {
-    PCCL_DISCARD_INPUT = 1, /* in place only: the input may be lost if the operation aborts (faster) */
-    PCCL_DEFERRED = 2,      /* success means: the local data phase is done; PCCL_COMMIT settles it */
-    PCCL_NOTIFY = 4,        /* when it has ended pccl_engine_take_ended gives its `token` */
-    PCCL_HOLD_TAG = 8,      /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
-    PCCL_UNEVEN = 16,       /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
-    PCCL_DETERMINISTIC = 32 /* what reduces does so in an order that depends on nothing but ranks and world size: the
+    PCCL_DISCARD_INPUT = 1,  /* in place only: the input may be lost if the operation aborts (faster) */
+    PCCL_DEFERRED = 2,       /* success means: the local data phase is done; PCCL_COMMIT settles it */
+    PCCL_NOTIFY = 4,         /* when it has ended pccl_engine_take_ended gives its `token` */
+    PCCL_HOLD_TAG = 8,       /* pccl_wait alone does not count as seeing a failure: pccl_release_tag does (below) */
+    PCCL_UNEVEN = 16,        /* parts differ in length: `input_counts`, `output_counts`. All members set it, or none */
+    PCCL_DETERMINISTIC = 32, /* what reduces does so in an order that depends on nothing but ranks and world size: the
                                same contributions give the same bits, whatever count, algorithm, ring order and root.
                                An algorithm that cannot is INVALID, a view whose shape is not FULL UNSUPPORTED. All
                                members set it, or none */
+    PCCL_SAME_MEMBERS = 64   /* any epoch since `expected_epoch` will do, as long as ranks mean the same members; which
+                               is so for calls of a scope in any case */
 };
 
 enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
@@ -492,6 +494,10 @@ pccl_status pccl_run(pccl_engine *engine, const pccl_call *call, int64_t timeout
  * For callers that fetch outcomes in the background (PCCL_HOLD_TAG) this function says that the user has seen a failure
  * of `tag` that has `epoch` in its error. What later epochs have failed since is not seen by that. */
 void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch);
+
+/* The same for all tags: the user knows of every failure that the ends of epochs up to `epoch` have brought, and makes
+ * all calls anew; a step that one of these broke is forgotten. */
+void pccl_release_tags(pccl_engine *engine, uint64_t epoch);
 
 /* What it is, how long it has run and whom it waits for, as text; for errors of waits that ran out of time. */
 void pccl_describe(pccl_operation *operation, char *text, size_t text_bytes);

@@ -449,6 +449,11 @@ class Engine:
         with self._slot():
             lib.pccl_release_tag(self._engine, tag, epoch)
 
+    def release_tags(self, epoch: int) -> None:
+        """The same for all tags and failures up to `epoch`, and for a step that they broke."""
+        with self._slot():
+            lib.pccl_release_tags(self._engine, epoch)
+
     def explain(self, call: Pointer) -> str:
         """Which algorithm would run now for such a call, and why. Raises InvalidArgument, Unsupported."""
         text = ffi.new("char[]", lib.PCCL_MESSAGE_BYTES)

@@ -25,8 +25,10 @@ static pccl_status refuse_dtype(const pccl_call *call, pccl_error *error) {
 }
 
 static pccl_status check_scope(const pccl_call *call, pccl_error *error) {
-    if (call->scope == 0) return PCCL_OK;
     const char *name = pccl_collective_name(call->collective);
+    if (call->flags & PCCL_SAME_MEMBERS && call->expected_epoch == 0)
+        return pccl__fail(error, PCCL_INVALID, "%s: the same members as in which epoch?", name);
+    if (call->scope == 0) return PCCL_OK;
     if (pccl__is_pair(call->collective) || call->collective == PCCL_COMMIT)
         return pccl__fail(error, PCCL_INVALID, "%s is never one of a subgroup: leave its scope 0", name);
     if (call->expected_epoch == 0)

@@ -342,6 +342,14 @@ void pccl_release_tag(pccl_engine *engine, uint64_t tag, uint64_t epoch) {
     pccl__engine_leave(engine);
 }
 
+void pccl_release_tags(pccl_engine *engine, uint64_t epoch) {
+    if (!pccl__engine_enter(engine)) return;
+    struct pccl__core *core = engine->core;
+    pccl__unseen_all_seen(&core->unseen, epoch);
+    if (core->deferred.broken && epoch + 1 >= core->group.epoch) core->deferred.open = core->deferred.broken = false;
+    pccl__engine_leave(engine);
+}
+
 int pccl_done(pccl_operation *op) { return atomic_load_explicit(&op->ended, memory_order_acquire); }
 
 void pccl_operation_free(pccl_operation *op) {

@@ -139,9 +139,10 @@ static bool refused_peer(const struct pccl__core *core, struct pccl_operation *o
     return true;
 }
 
-/* Ranks of a subgroup mean the same as long as members do. */
+/* Ranks of a subgroup mean the same as long as members do, and so for whom that is enough. */
 static bool is_for_another(const struct pccl__group *group, const pccl_call *call) {
-    if (call->scope) return call->expected_epoch < group->since || call->expected_epoch > group->epoch;
+    if (call->scope || call->flags & PCCL_SAME_MEMBERS)
+        return call->expected_epoch < group->since || call->expected_epoch > group->epoch;
     return call->expected_epoch && call->expected_epoch != group->epoch;
 }
 
@@ -347,7 +348,7 @@ static bool lost_before_its_group(struct pccl__core *core, struct pccl_operation
 /* A barrier has nothing but a name. */
 static pccl_call without_data(const pccl_call *call) {
     return (pccl_call){.collective = call->collective,
-                       .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG),
+                       .flags = call->flags & (PCCL_NOTIFY | PCCL_HOLD_TAG | PCCL_SAME_MEMBERS),
                        .tag = call->tag,
                        .scope = call->scope,
                        .expected_epoch = call->expected_epoch,

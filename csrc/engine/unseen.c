@@ -64,11 +64,12 @@ bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool s
     return blocks;
 }
 
-static void forget(struct pccl__unseen *unseen, uint64_t tag, bool steps, uint64_t epoch) {
+/* `all`: of any tag. */
+static void forget(struct pccl__unseen *unseen, bool all, uint64_t tag, bool steps, uint64_t epoch) {
     for (struct list *node = unseen->failures.next; node != &unseen->failures;) {
         struct failure *failure = failure_at(node);
         node = node->next;
-        if (failure->epoch > epoch || (failure->tag != tag && !(steps && failure->stepwise))) continue;
+        if (failure->epoch > epoch || !(all || failure->tag == tag || (steps && failure->stepwise))) continue;
         list_remove(&failure->link);
         put_spare(unseen, failure);
     }
@@ -78,8 +79,10 @@ void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag, uint64_t epoch
     bool steps = false;
     for (struct list *node = unseen->failures.next; node != &unseen->failures; node = node->next)
         steps = steps || (failure_at(node)->tag == tag && failure_at(node)->stepwise);
-    forget(unseen, tag, steps, epoch);
+    forget(unseen, false, tag, steps, epoch);
 }
+
+void pccl__unseen_all_seen(struct pccl__unseen *unseen, uint64_t epoch) { forget(unseen, true, 0, false, epoch); }
 
 void pccl__unseen_clear(struct pccl__unseen *unseen) {
     struct list *node;

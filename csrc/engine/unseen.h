@@ -33,6 +33,8 @@ bool pccl__unseen_blocks(const struct pccl__unseen *unseen, uint64_t tag, bool s
 /* The caller has seen a failure of `tag` and `epoch`, or of an older one: it may call again; if that was part of a
  * step, so may all of the step. Newer failures go on blocking. */
 void pccl__unseen_seen(struct pccl__unseen *unseen, uint64_t tag, uint64_t epoch);
+/* The same for all tags. */
+void pccl__unseen_all_seen(struct pccl__unseen *unseen, uint64_t epoch);
 void pccl__unseen_clear(struct pccl__unseen *unseen);
 
 #endif

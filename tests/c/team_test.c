@@ -257,6 +257,31 @@ static void test_epochs(void) {
     cores_free(&c);
 }
 
+/* What all members do may last as long, too. */
+static void test_same_members(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    fill();
+    pccl_call call = call_of(1, PCCL_ALL_REDUCE, 0, 0);
+    call.flags = PCCL_SAME_MEMBERS;
+    expect_refused(&c, call, "the same members as in which epoch?");
+    call.expected_epoch = 1;
+    cores_install(&c, NULL, 0, PCCL_TIMEOUT, "the same members");
+    pccl_operation *op[3];
+    for (uint32_t p = 0; p < 3; p++) {
+        call.input = input[p];
+        call.output = output[p];
+        op[p] = cores_start(&c, p, call);
+    }
+    cores_run(&c, 20000);
+    for (uint32_t p = 0; p < 3; p++) expect_end(op[p], PCCL_OK, "");
+    cores_kill(&c, 0);
+    for (uint32_t p = 1; p < 3; p++) pccl__core_freeze(c.core[p], PCCL_ABORTED, NULL, "a test");
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 0 is gone");
+    expect_end(cores_start(&c, 1, call), PCCL_PEER_LOST, "the group changed from epoch 1 to 3");
+    cores_free(&c);
+}
+
 /* ---------------------------------------------------------------- what goes wrong */
 
 /* Its members are told, also who calls late and in the next epoch; nobody else hears of it. */
@@ -332,6 +357,7 @@ int main(void) {
     test_shapes();
     test_hosts();
     test_epochs();
+    test_same_members();
     test_mismatch(false);
     test_mismatch(true);
     test_stall();

@@ -36,6 +36,11 @@ int main(void) {
     EXPECT(blocks(6, false) == 0 && blocks(6, true) == 7, "before the first epoch had ended");
     pccl__unseen_seen(&unseen, 6, 0);
     EXPECT(blocks(6, false) == NONE, "seen");
+    pccl__unseen_add(&unseen, 6, false, 6);
+    pccl__unseen_add(&unseen, 2, true, 8);
+    pccl__unseen_all_seen(&unseen, 7);
+    EXPECT(blocks(6, false) == NONE && blocks(4, false) == NONE && blocks(2, false) == 8, "all of old, none of new");
+    pccl__unseen_add(&unseen, 4, true, 7);
     pccl__unseen_clear(&unseen);
     EXPECT(blocks(4, true) == NONE, "cleared");
     FINISH();
