@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.distributed import Store
 
 from pccl.enums import ReduceOp
-from pccl.errors import Aborted, Closed, InvalidArgument, PCCLError
+from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError
 from pccl.torch import errors, sparse, tensors
 from pccl.torch.calls import Calls, Started
 from pccl.torch.group import Group, tag_of
@@ -253,8 +253,19 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin("barrier", lambda: self._calls.barrier(patience), opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """The error of a timeout names the ranks that have not come, all of them."""
-        self.barrier(timeout=timeout).wait()
+        """The error of a timeout names the ranks that have not come, all of them. With a timeout of zero it is certain,
+        and nothing is sent."""
+        patience_s = self._timeout_s if timeout is None else timeout.total_seconds()
+        late = f"Rank {self._group.index} timed out in monitoredBarrier after {patience_s * 1000:.0f} ms"
+        if patience_s <= 0:
+            raise errors.translated(OperationTimeout(late))
+        try:
+            self.barrier(timeout=timedelta(seconds=patience_s)).wait()
+        except dist.DistBackendError as failure:
+            reason = errors.cause(failure)
+            if isinstance(reason, OperationTimeout):
+                raise errors.translated(OperationTimeout(f"{late}: {reason}")) from failure
+            raise
 
     def send(self, given: Any, to: int, tag: int = 0) -> Work:
         (tensor,) = _listed(given)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -239,6 +240,13 @@ def objects(rank: int, world: int) -> None:
 def barrier(rank: int, world: int) -> None:
     dist.barrier()
     dist.barrier(async_op=True).wait()
+
+
+@operation
+def monitored_barrier(rank: int, world: int) -> None:
+    dist.group.WORLD.monitored_barrier()
+    with pytest.raises(RuntimeError, match=f"Rank {rank} timed out in monitoredBarrier after 0 ms"):
+        dist.group.WORLD.monitored_barrier(timedelta(0))
 
 
 @operation
