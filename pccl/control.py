@@ -69,6 +69,7 @@ WARN_MS = 2_000
 """An operation that has waited so long is worth a line in the log; the next lines come after three times as long."""
 
 _STOP_S = 1.0
+_LOOK_S = 0.02
 _SIGNAL_S = 0.2
 _FORKED = "unusable in a forked child"
 
@@ -310,10 +311,11 @@ class Control:
         try:
             self._loop.run_forever()
         finally:
-            joining.cancel()
-            while not joining.done():  # a stop that was asked for twice ends this run too
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    self._loop.run_until_complete(joining)
+            for task in [joining, *([] if self._looking is None else [self._looking])]:
+                task.cancel()
+                while not task.done():  # a stop that was asked for twice ends this run too
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        self._loop.run_until_complete(task)
             if self.engine is not None:
                 self._loop.remove_reader(self.engine.event_fd)
             if self._link is not None:
@@ -386,14 +388,19 @@ class Control:
 
     def _disconnected(self) -> None:
         self._perform(self._protocol.disconnected(_now()))
-        if not self._options.master_returns:
+        if not self._options.master_returns and (self._looking is None or self._looking.done()):
             self._looking = self._loop.create_task(self._look_for_master())
 
     async def _look_for_master(self) -> None:
-        """Where no other master can follow, one at whose address nobody listens is lost for good."""
+        """Where no other master can follow, one at whose address nobody listens is lost for good. A process that ends
+        may close its connections a moment before that."""
         assert self._master is not None
-        if await reach.nobody_listens(self._master):
-            self._perform(self._protocol.master_ended(_now()))
+        assert self._link is not None
+        while not self._link.connected:
+            if await reach.nobody_listens(self._master):
+                self._perform(self._protocol.master_ended(_now()))
+                return
+            await asyncio.sleep(_LOOK_S)
 
     def _received(self, data: bytes) -> None:
         try:

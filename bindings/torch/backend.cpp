@@ -219,6 +219,8 @@ WorkPointer Backend::barrier(const c10d::BarrierOptions &options) {
 
 /* The error of a timeout names the ranks that have not come, all of them. */
 void Backend::monitoredBarrier(const c10d::BarrierOptions &options, bool) {
+    if (options.timeout.count() == 0) // certain to be over; nothing is sent
+        fail(PCCL_TIMEOUT, "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier after 0 ms");
     c10d::BarrierOptions waited = options;
     waited.asyncOp = true;
     barrier(waited)->wait();

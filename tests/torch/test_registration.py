@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from pccl.torch import Options
@@ -47,8 +48,7 @@ def names(rank: Rank, backend: str) -> None:
         assert dist.get_backend() == backend.lower()  # as torch gives back what it was asked for
         assert dist.get_backend(dist.new_group([0, 1])) == backend.lower()
         assert dist.get_backend_config().startswith("cpu:pccl")
-        assert dist.group.WORLD.name() == "pccl"
-        assert dist.group.WORLD._get_backend_name() == "pccl"
+        assert dist.group.WORLD._get_backend(torch.device("cpu")).name() == "pccl"
         assert dist.distributed_c10d._get_group_size_by_name(dist.group.WORLD.group_name) == 2
         dist.barrier()
 
