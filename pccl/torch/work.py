@@ -2,12 +2,14 @@
 """A started collective as torch sees it, for the Python form of the backend.
 
 The one idea: waiting is the caller's, who drives the engine meanwhile. Only who asks for a future needs somebody else
-to notice the end: that is one thread for all groups, made when it is first needed, which also runs the future's
+to notice the end: that is a thread for all groups, made when it is first needed, which also runs the future's
 callbacks.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import queue
 import threading
 import time
@@ -21,6 +23,8 @@ from torch.distributed import Work as TorchWork
 
 from pccl.errors import Aborted, PCCLError, WaitTimeout
 from pccl.torch import errors
+
+logger = logging.getLogger("pccl.torch")
 
 _FOREVER = timedelta(0)
 _SLICE_S = 0.2
@@ -173,24 +177,42 @@ class Work(TorchWork):
 
 
 class _Completer:
-    """The thread that completes futures."""
+    """Threads that complete futures, one as a rule. Callbacks may wait for futures that are completed here, too
+    (PowerSGD's do), so there is another one whenever none is free."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._worker: threading.Thread | None = None
+        self._free = 0
 
     def put(self, work: Callable[[], None]) -> None:
         """Does `work` soon. Never blocks for long."""
-        self._todo.put(work)
         with self._lock:
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._run, name="pccl-torch", daemon=True)
-                self._worker.start()
+            self._free -= 1
+            none_free = self._free < 0
+        self._todo.put(work)
+        if none_free:
+            threading.Thread(target=self._run, name="pccl-torch", daemon=True).start()
 
     def _run(self) -> None:
+        with self._lock:
+            self._free += 1
         while True:
-            self._todo.get()()
+            work = self._todo.get()
+            try:
+                work()
+            except Exception:
+                logger.exception("the future of an operation could not be completed")
+            del work
+            with self._lock:
+                if self._free >= 1:  # one that is free will do
+                    return
+                self._free += 1
+
+    def forked(self) -> None:
+        """To be called in a forked child, which has none of the threads."""
+        self.__init__()  # type: ignore[misc]
 
 
 completer = _Completer()
+os.register_at_fork(after_in_child=completer.forked)

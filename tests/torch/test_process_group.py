@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -254,6 +255,22 @@ def futures(rank: int, world: int) -> None:
     x = own(rank, 4)
     doubled = dist.all_reduce(x, async_op=True).get_future().then(lambda future: future.value()[0] * 2)
     equal(doubled.wait(), 2 * sum(own(it, 4) for it in range(world)))
+
+
+@operation
+def futures_that_wait_for_others(rank: int, world: int) -> None:
+    """As PowerSGD's hook does: in a callback, for what nobody but the thread of callbacks could complete."""
+
+    def further(depth: int, future: torch.futures.Future[Any]) -> torch.Tensor:
+        x = future.value()[0]
+        if depth == 0:
+            return x
+        work = dist.all_reduce(x, async_op=True)
+        return work.get_future().then(partial(further, depth - 1)).wait()
+
+    x = torch.ones(2)
+    found = dist.all_reduce(x, async_op=True).get_future().then(partial(further, 3)).wait()
+    equal(found, torch.full((2,), float(world**4)))
 
 
 @operation
