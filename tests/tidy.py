@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 FOLDERS = ("csrc", "pccl", "bindings", "tests", "stress", "examples", "docs")
-SUFFIXES = (".py", ".pyi", ".c", ".h", ".txt", ".cmake", ".toml", ".md")
+SUFFIXES = (".py", ".pyi", ".c", ".h", ".cpp", ".txt", ".cmake", ".toml", ".md")
 FOREIGN = ("third_party", "__pycache__")
 
 # fmt: off
@@ -115,7 +115,7 @@ def tests_do_not_sleep(tree: Tree) -> Iterator[str]:
 
 def no_unbounded_copies(tree: Tree) -> Iterator[str]:
     """C functions that cannot know the size of their target."""
-    for path, lines in tree.matching(".c", ".h"):
+    for path, lines in tree.matching(".c", ".h", ".cpp"):
         yield from _found(path, lines, UNBOUNDED, "has no bound")
 
 
@@ -143,7 +143,7 @@ def sources_have_licences(tree: Tree) -> Iterator[str]:
 
 def files_are_short(tree: Tree) -> Iterator[str]:
     """A file that grows without end wants splitting by noun."""
-    for path, lines in tree.matching(".py", ".c", ".h"):
+    for path, lines in tree.matching(".py", ".c", ".h", ".cpp"):
         if len(lines) > FILE_LINES:
             yield f"{path}:1: {len(lines)} lines, more than {FILE_LINES}"
         for number, line in enumerate(lines, 1):
@@ -153,7 +153,7 @@ def files_are_short(tree: Tree) -> Iterator[str]:
 
 def functions_fit_a_screen(tree: Tree) -> Iterator[str]:
     """No function is longer than 70 lines."""
-    for path, lines in tree.matching(".py", ".c", ".h"):
+    for path, lines in tree.matching(".py", ".c", ".h", ".cpp"):
         for name, first, last in _functions(path, lines):
             if last - first + 1 > FUNCTION_LINES:
                 yield f"{path}:{first}: {name} has {last - first + 1} lines, more than {FUNCTION_LINES}"

@@ -217,13 +217,24 @@ WorkPointer Backend::barrier(const c10d::BarrierOptions &options) {
     return launch(draft, options.asyncOp);
 }
 
-/* The error of a timeout names the ranks that have not come, all of them. */
+/* The error of a timeout names the ranks that have not come, all of them. With a timeout of zero it is certain, and
+ * nothing is sent. */
 void Backend::monitoredBarrier(const c10d::BarrierOptions &options, bool) {
-    if (options.timeout.count() == 0) // certain to be over; nothing is sent
-        fail(PCCL_TIMEOUT, "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier after 0 ms");
-    c10d::BarrierOptions waited = options;
-    waited.asyncOp = true;
-    barrier(waited)->wait();
+    check_open();
+    milliseconds patience = options.timeout;
+    if (patience < milliseconds(0)) patience = milliseconds(group()->timeout_ms);
+    std::string late = "Rank " + std::to_string(rank_) + " timed out in monitoredBarrier after " +
+                       std::to_string(patience.count()) + " ms";
+    if (patience == milliseconds(0)) fail(PCCL_TIMEOUT, late);
+    Draft draft = this->draft(c10d::OpType::BARRIER, "pccl:monitored_barrier", patience, {});
+    draft.add(draft.call(PCCL_BARRIER));
+    try {
+        draft.launch(true);
+    } catch (const c10::Error &error) {
+        std::string text = error.what_without_backtrace();
+        if (text.find(api.pccl_status_string(PCCL_TIMEOUT)) == std::string::npos) throw;
+        fail(PCCL_TIMEOUT, late + ": " + text);
+    }
 }
 
 } // namespace pccl_torch

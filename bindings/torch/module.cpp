@@ -48,6 +48,29 @@ Group group_of(std::string name, const std::vector<int64_t> &ranks, const std::v
     return group;
 }
 
+/* A group that is of this backend alone. Torch up to 2.13 calls all of third parties "custom", asks none of them for
+ * sequence numbers, and takes rank and size for constant. */
+class Named : public c10d::ProcessGroup {
+  public:
+    Named(const c10::intrusive_ptr<c10d::Store> &store, c10::intrusive_ptr<Backend> backend)
+        : c10d::ProcessGroup(store, backend->getRank(), backend->getSize()), backend_(std::move(backend)) {
+        setBackend(c10::DeviceType::CPU, BackendType::CUSTOM, backend_);
+        setBackend(c10::DeviceType::CUDA, BackendType::CUSTOM, backend_);
+        setDefaultBackend(BackendType::CUSTOM);
+    }
+
+    const std::string getBackendName() const override { return backend_->getBackendName(); }
+    int getRank() const override { return backend_->getRank(); }
+    int getSize() const override { return backend_->getSize(); }
+    uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
+#ifndef C10D_BACKEND_HAS_RECONFIGURE
+    void setSequenceNumberForGroup() override {}
+#endif
+
+  private:
+    const c10::intrusive_ptr<Backend> backend_;
+};
+
 /* Torch's Python knows no way to hand over a backend of its own but in a group, so it comes in one. */
 GroupPointer make(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks,
                   std::vector<int64_t> numbers) {
@@ -63,14 +86,22 @@ GroupPointer make(int64_t engine, int64_t token, std::string name, std::vector<i
     return carrier;
 }
 
-void rebind(int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
+c10::intrusive_ptr<Backend> found(int64_t token) {
     Backends &known = backends();
-    std::unique_lock<std::mutex> lock(known.mutex);
-    auto found = known.by_token.find(token);
-    c10::intrusive_ptr<Backend> backend = found == known.by_token.end() ? nullptr : found->second.lock();
-    lock.unlock();
+    std::lock_guard<std::mutex> lock(known.mutex);
+    auto at = known.by_token.find(token);
+    c10::intrusive_ptr<Backend> backend = at == known.by_token.end() ? nullptr : at->second.lock();
     if (!backend) fail(PCCL_CLOSED, "the group was destroyed");
-    backend->rebind(group_of(std::move(name), ranks, numbers));
+    return backend;
+}
+
+/* A group for that backend alone, with the store of another group. */
+GroupPointer named(const GroupPointer &other, int64_t token) {
+    return c10::make_intrusive<Named>(other->getStore(), found(token));
+}
+
+void rebind(int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
+    found(token)->rebind(group_of(std::move(name), ranks, numbers));
 }
 
 /* Access to members that torch up to 2.13 keeps constant. */
@@ -91,6 +122,9 @@ TORCH_LIBRARY(pccl_torch, library) {
     library.def("backend(int engine, int token, str name, int[] ranks, int[] numbers) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 make);
+    library.def("named(__torch__.torch.classes.c10d.ProcessGroup other, int token) -> "
+                "__torch__.torch.classes.c10d.ProcessGroup",
+                named);
     library.def("rebind(int token, str name, int[] ranks, int[] numbers) -> ()", rebind);
     library.def("renumber(__torch__.torch.classes.c10d.ProcessGroup group, int rank, int size) -> ()", renumber);
 }

@@ -91,6 +91,14 @@ class Native:
         self._made[group.name] = token, deterministic
         return made  # type: ignore[no-any-return]
 
+    def group(self, group: Group, store: Any) -> ProcessGroup:
+        """The newest backend of this group's name as a process group of its own, which says of itself what is so: up to
+        torch 2.13 one that torch makes around a backend calls itself "custom", and has no sequence numbers."""
+        token, _ = self._made[group.name]
+        other = ProcessGroup(store, group.index, group.size)
+        made: ProcessGroup = ProcessGroup.unbox(torch.ops.pccl_torch.named(other.boxed(), token))
+        return made
+
     def rebind(self, group: Group) -> None:
         """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members.
         Nothing is under way. Up to torch 2.13 the process group has a copy of rank and size; see `renumber`."""

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from types import FrameType
 from typing import Any
+
+import torch.distributed as dist
 
 from pccl.arguments import choice
 from pccl.errors import PCCLError, Unsupported
@@ -33,12 +37,27 @@ def create(asked: Any, pg_options: Any) -> Any:
     if made is None:
         return ProcessGroup(runtime, group, options, asked.store)
     runtime.at_close(made.close)
-    return made.backend(
+    backend = made.backend(
         group,
         runtime.engine_address,
         lambda aborted: runtime.release(group.name, abort=aborted),
         deterministic=options.deterministic,
     )
+    return made.group(group, asked.store) if _is_alone() else backend
+
+
+def _is_alone() -> bool:
+    """Whether the group that torch is making has no other backend: then it may be one of ours. Torch does not say, so
+    its function that calls us is asked. Where torch is to wrap the backend for debugging, it cannot be."""
+    if dist.distributed_c10d.get_debug_level() == dist.distributed_c10d.DebugLevel.DETAIL:
+        return False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        config = frame.f_locals.get("backend_config")
+        if isinstance(config, dist.distributed_c10d.BackendConfig):
+            return len(set(config.get_device_backend_map().values())) == 1
+        frame = frame.f_back
+    return False
 
 
 def chosen() -> native.Native | None:
