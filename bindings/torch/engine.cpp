@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::chrono::seconds PATIENCE{1}; /* threads leave at once when the engine was halted */
 
+constexpr int IDLE_MOST = 2; /* threads that wait for jobs; those beyond end */
+
+thread_local const void *works_for; /* the worker whose thread this is */
+
 std::atomic<unsigned> generation{0}; /* forks between the first process and this one */
 
 struct Registry {
@@ -36,51 +40,55 @@ Registry &registry() {
 /* ---------------------------------------------------------------- worker */
 
 bool Worker::prepare() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_) return false;
-    if (!running_) thread_ = std::thread([this] { work(); });
-    running_ = true;
-    return true;
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    if (!state_->stopping && state_->threads == 0) begin(state_);
+    return !state_->stopping;
+}
+
+/* Under the lock. */
+void Worker::begin(const std::shared_ptr<State> &state) {
+    std::thread([state] { work(state); }).detach();
+    state->threads++;
 }
 
 bool Worker::push(Job *job) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!running_) return false;
+    State &state = *state_;
+    std::lock_guard<std::mutex> lock(state.mutex);
+    if (state.threads == 0) return false;
     job->next = nullptr;
-    (last_ ? last_->next : first_) = job;
-    last_ = job;
-    news_.notify_one();
+    (state.last ? state.last->next : state.first) = job;
+    state.last = job;
+    state.news.notify_one();
     return true;
 }
 
-void Worker::work() {
-    std::unique_lock<std::mutex> lock(mutex_);
+void Worker::work(const std::shared_ptr<State> &state) {
+    std::unique_lock<std::mutex> lock(state->mutex);
+    works_for = state.get();
     for (;;) {
-        news_.wait(lock, [this] { return first_ || stopping_; });
-        if (!first_) break;
-        Job *job = first_;
-        first_ = job->next;
-        if (!first_) last_ = nullptr;
+        state->idle++;
+        state->news.wait(lock, [&] { return state->first || state->stopping || state->idle > IDLE_MOST; });
+        state->idle--;
+        Job *job = state->first;
+        if (!job) break;
+        state->first = job->next;
+        if (!state->first) state->last = nullptr;
+        if (state->spare && state->idle == 0) begin(state);
         lock.unlock();
         job->run(job);
         lock.lock();
     }
-    running_ = false; /* under the lock: whoever pushes from now on keeps the job */
+    state->threads--; /* under the lock: whoever pushes when none is left keeps the job */
+    state->gone.notify_all();
 }
 
-bool Worker::stop() {
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        stopping_ = true;
-        news_.notify_one();
-    }
-    if (!thread_.joinable()) return true;
-    bool ours = thread_.get_id() == std::this_thread::get_id();
-    if (ours)
-        thread_.detach();
-    else
-        thread_.join();
-    return !ours;
+void Worker::stop() {
+    State &state = *state_;
+    std::unique_lock<std::mutex> lock(state.mutex);
+    state.stopping = true;
+    state.news.notify_all();
+    if (works_for == &state) return;
+    state.gone.wait_for(lock, PATIENCE, [&] { return state.threads == 0; });
 }
 
 /* ---------------------------------------------------------------- engine */
@@ -91,10 +99,8 @@ std::shared_ptr<Engine> Engine::at(pccl_engine *engine) {
     Registry &known = registry();
     std::lock_guard<std::mutex> lock(known.mutex);
     std::shared_ptr<Engine> &found = known.engines[engine];
-    if (!found || found->foreign()) {
-        if (found) new std::shared_ptr<Engine>(found); /* its threads and locks are the parent's: it cannot end here */
-        found = std::make_shared<Engine>(engine);
-    }
+    if (found && found->foreign()) new std::shared_ptr<Engine>(found); /* its locks are the parent's: it cannot end */
+    if (!found || found->foreign()) found = std::make_shared<Engine>(engine);
     return found;
 }
 
@@ -108,7 +114,7 @@ bool Engine::close(pccl_engine *engine) {
         found = at->second;
         known.engines.erase(at);
     }
-    return shut(found);
+    return found->shut();
 }
 
 bool Engine::foreign() const { return generation_ != generation.load(std::memory_order_relaxed); }
@@ -128,15 +134,15 @@ void Engine::leave() {
     left_.notify_all();
 }
 
-bool Engine::shut(const std::shared_ptr<Engine> &engine) {
-    engine->closed_.store(true);
-    api.pccl_engine_halt(engine->engine_, PCCL_CLOSED, "the communicator was closed");
+bool Engine::shut() {
+    closed_.store(true);
+    api.pccl_engine_halt(engine_, PCCL_CLOSED, "the communicator was closed");
     {
-        std::unique_lock<std::mutex> lock(engine->mutex_);
-        if (!engine->left_.wait_for(lock, PATIENCE, [&] { return engine->inside_.load() == 0; })) return false;
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (!left_.wait_for(lock, PATIENCE, [this] { return inside_.load() == 0; })) return false;
     }
-    bool lane_ended = engine->lane.stop(), completer_ended = engine->completer.stop();
-    if (!lane_ended || !completer_ended) new std::shared_ptr<Engine>(engine); /* for good */
+    lane.stop();
+    completer.stop();
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine.h - one pccl_engine as all backends over it see it: who is inside, and two threads, made when they are needed.
+ * engine.h - one pccl_engine as all backends over it see it: who is inside, and threads, made when they are needed.
  *
  * Must not know: torch's collectives. Python makes the engine and frees it; it closes this door first, so nobody can
  * meet a freed one. Nothing here is destroyed when the process exits: threads may still run then.
@@ -19,7 +19,8 @@
 
 namespace pccl_torch {
 
-/* A thread that does jobs in their order. Jobs must not throw. */
+/* Does jobs on a thread of its own, in their order. With `spare` there is another thread whenever one may be needed:
+ * jobs may wait for what later jobs do. Jobs must not throw. */
 class Worker {
   public:
     /* What a job is kept in; it may be part of something else. `run` may free it. */
@@ -28,23 +29,31 @@ class Worker {
         void (*run)(Job *) = nullptr;
     };
 
-    /* Starts the thread, if there is none. False once it was stopped. */
+    explicit Worker(bool spare) : state_(std::make_shared<State>(spare)) {}
+    /* Starts a thread, if there is none. False once it was stopped. */
     bool prepare();
     /* Never blocks for long, so also under the engine's lock. False: stopped, or never prepared; the job is the
      * caller's. */
     bool push(Job *job);
-    /* Does what is left, and ends; later jobs are refused. False: called by the thread itself, which goes on for a
-     * while and so must not lose this object. */
-    bool stop();
+    /* Later jobs are refused. Waits a while until all jobs are done, unless it is one of them that calls. */
+    void stop();
 
   private:
-    void work();
+    /* Outlives the worker where a job does not end. */
+    struct State {
+        explicit State(bool may_spare) : spare(may_spare) {}
+        const bool spare;
+        std::mutex mutex;
+        std::condition_variable news, gone;
+        Job *first = nullptr, *last = nullptr;
+        int threads = 0, idle = 0;
+        bool stopping = false;
+    };
 
-    std::mutex mutex_;
-    std::condition_variable news_;
-    std::thread thread_;
-    Job *first_ = nullptr, *last_ = nullptr;
-    bool running_ = false, stopping_ = false;
+    static void begin(const std::shared_ptr<State> &state);
+    static void work(const std::shared_ptr<State> &state);
+
+    const std::shared_ptr<State> state_;
 };
 
 class Engine {
@@ -72,13 +81,13 @@ class Engine {
     /* This process is a fork's child: nothing here is its own. */
     bool foreign() const;
 
-    Worker completer; /* ends futures, frees what nobody holds any more */
-    Worker lane;      /* makes calls that take several operations */
+    Worker completer{true}; /* ends futures, whose callbacks may wait for others; frees what nobody holds any more */
+    Worker lane{false};     /* makes calls that take several operations */
 
   private:
     void enter();
     void leave();
-    static bool shut(const std::shared_ptr<Engine> &engine);
+    bool shut();
 
     pccl_engine *const engine_;
     const unsigned generation_;

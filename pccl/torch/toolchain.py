@@ -68,11 +68,12 @@ class Sources:
 
     def digest(self) -> str:
         """Of all that goes into the object. Raises CannotCompile where there is nothing."""
-        files = [*self.units, *sorted(self.bindings.glob("*.h")), self.api / "pccl.h"]
+        found = {file.name: file for file in (*self.units, *self.bindings.glob("*.h"), self.api / "pccl.h")}
+        files = [found[name] for name in sorted(found)]
         if len(files) < 3 or not all(file.exists() for file in files):
             raise CannotCompile(f"the sources are not in {self.bindings}")
         whole = hashlib.sha256()
-        for file in dict.fromkeys(files):
+        for file in files:
             whole.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
         return whole.hexdigest()[:32]
 

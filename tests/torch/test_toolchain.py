@@ -30,6 +30,14 @@ def test_the_digest_is_of_all_that_is_compiled(tmp_path: Path) -> None:
     assert len(HERE.units) > 3
 
 
+def test_the_digest_is_the_same_where_the_header_lies_elsewhere(tmp_path: Path) -> None:
+    together = some_sources(tmp_path / "a", "int one;")
+    apart = some_sources(tmp_path / "b", "int one;")
+    (tmp_path / "api").mkdir()
+    (tmp_path / "b" / "pccl.h").rename(tmp_path / "api" / "pccl.h")
+    assert Sources(apart.bindings, tmp_path / "api").digest() == together.digest()
+
+
 def test_no_sources(tmp_path: Path) -> None:
     with pytest.raises(CannotCompile, match="not in"):
         Sources(tmp_path, tmp_path).digest()
