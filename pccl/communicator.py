@@ -328,7 +328,7 @@ class Communicator(Collectives, Steps, PointToPoint):
             raise InvalidArgument(f"ranks is a {type(ranks).__name__}, not a sequence of ranks")
         whose = [whole(f"ranks[{index}]", rank, 0, size - 1) for index, rank in enumerate(ranks)]
         view = self._view()
-        scope = self._ready().scope_of(view.epoch, whose)
+        scope = self._scope_of(view.epoch, whose)
         members = Members(view.epoch, len(whose), whose.index(self.rank))
         return Subgroup(self, scope, members, tuple(whose))
 
@@ -401,6 +401,10 @@ class Communicator(Collectives, Steps, PointToPoint):
 
         flight = self._flights.launch(request, lambda token: engine.start(request, token), seen)
         return Handle(flight, self)
+
+    def _scope_of(self, epoch: int, ranks: Sequence[int]) -> int:
+        self._joined().settled()
+        return self._ready().scope_of(epoch, ranks)
 
     def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any], scope: int = 0) -> Job[Any]:
         return self._lanes.submit((scope, tag), name, partial(self._take, steps, next(steps)))

@@ -152,6 +152,7 @@ class Control:
             place=options.place,
         )
         self.engine: Engine | None = None
+        self._settled = threading.Event()
         self.installed: Install | None = None
         """The view and our rank in it: one object, since other threads read it while it changes."""
         self._host_id, self._cores = system.host_id(), system.usable_cores()
@@ -180,6 +181,10 @@ class Control:
     def rank(self) -> int:
         """Ours in the latest view; -1 before the first."""
         return -1 if self.installed is None else self.installed.rank
+
+    def settled(self) -> None:
+        """Returns when the engine has the view that callers read a little earlier."""
+        self._settled.wait()
 
     @property
     def census(self) -> Census:
@@ -532,6 +537,7 @@ class Control:
         assert self.engine is not None
         view = output.view
         # Published first: a caller whose operation the view ends must not read the one before.
+        self._settled.clear()
         self.installed = output
         try:
             self.engine.install(
@@ -548,6 +554,8 @@ class Control:
             )
         except PCCLError as failure:
             return self._protocol.install_failed(view.epoch, str(failure), _now())
+        finally:
+            self._settled.set()
         return []
 
     def _pass_on(self, output: StateOutput) -> None:

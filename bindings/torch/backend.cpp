@@ -12,19 +12,27 @@ namespace pccl_torch {
 using std::chrono::milliseconds;
 
 Backend::Backend(std::shared_ptr<Engine> engine, Group group, Ended ended)
-    : c10d::Backend(static_cast<int>(group.index), static_cast<int>(group.size())),
-      standing_(std::make_shared<Standing>()), ended_(std::move(ended)),
-      group_(std::make_shared<const Group>(std::move(group))) {
+    : c10d::Backend(static_cast<int>(group.index), static_cast<int>(group.size())), ended_(std::move(ended)),
+      standing_(std::make_shared<Standing>()), group_(std::make_shared<const Group>(std::move(group))) {
     standing_->engine = std::move(engine);
 }
 
 /* Torch up to 2.13 takes rank and size for constant, and asks its own copy in the ProcessGroup, for which `renumber`
  * in module.cpp cares. */
-void Backend::rebind(Group group) {
+void Backend::rebind(std::shared_ptr<Engine> engine, Group group) {
     const_cast<int &>(rank_) = static_cast<int>(group.index);
     const_cast<int &>(size_) = static_cast<int>(group.size());
     std::lock_guard<std::mutex> lock(mutex_);
+    if (engine != standing_->engine) {
+        standing_ = std::make_shared<Standing>();
+        standing_->engine = std::move(engine);
+    }
     group_ = std::make_shared<const Group>(std::move(group));
+}
+
+std::shared_ptr<Standing> Backend::standing() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return standing_;
 }
 
 std::shared_ptr<const Group> Backend::group() const {
@@ -51,8 +59,9 @@ void Backend::setTimeout(milliseconds timeout) {
 void Backend::end(pccl_status why) {
     int open = PCCL_OK;
     if (!why_.compare_exchange_strong(open, why)) return;
-    if (why == PCCL_ABORTED) standing_->aborted.store(true);
-    if (ended_ && !standing_->engine->foreign()) ended_(why == PCCL_ABORTED);
+    std::shared_ptr<Standing> standing = this->standing();
+    if (why == PCCL_ABORTED) standing->aborted.store(true);
+    if (ended_ && !standing->engine->foreign()) ended_(why == PCCL_ABORTED);
 }
 
 void Backend::check_open() const {
@@ -64,7 +73,7 @@ void Backend::check_open() const {
 
 Draft Backend::draft(c10d::OpType type, const char *title, milliseconds timeout, const Tensors &inputs) {
     check_open();
-    return Draft(standing_, group(), type, title, sequence_.fetch_add(1) + 1, timeout, inputs);
+    return Draft(standing(), group(), type, title, sequence_.fetch_add(1) + 1, timeout, inputs);
 }
 
 WorkPointer Backend::launch(Draft &draft, bool async) {

@@ -25,8 +25,8 @@ class Backend : public c10d::Backend {
 
     Backend(std::shared_ptr<Engine> engine, Group group, Ended ended);
 
-    /* The same group in another epoch, perhaps with other members. Nothing is under way. */
-    void rebind(Group group);
+    /* The same group in another epoch, perhaps with other members, or over another engine. Nothing is under way. */
+    void rebind(std::shared_ptr<Engine> engine, Group group);
 
     const std::string getBackendName() const override { return "pccl"; }
     c10::intrusive_ptr<Options> getBackendOptions() override;
@@ -74,6 +74,7 @@ class Backend : public c10d::Backend {
 
   private:
     std::shared_ptr<const Group> group() const;
+    std::shared_ptr<Standing> standing() const;
     /* A draft with the next sequence number. Throws when the group has ended. */
     Draft draft(c10d::OpType type, const char *title, std::chrono::milliseconds timeout, const Tensors &inputs);
     WorkPointer launch(Draft &draft, bool async);
@@ -88,13 +89,13 @@ class Backend : public c10d::Backend {
     void draft_all_gather_list(Draft &draft, const Tensors &outputs, const at::Tensor &input);
     WorkPointer receive(Tensors &tensors, uint32_t from, int tag, c10d::OpType type, const char *title);
 
-    const std::shared_ptr<Standing> standing_;
     const Ended ended_;
     mutable std::mutex mutex_;
+    std::shared_ptr<Standing> standing_; /* with mutex_, as what follows */
     std::shared_ptr<const Group> group_;
     std::atomic<uint64_t> sequence_{0};
     std::atomic<int> why_{PCCL_OK}; /* it has ended: a pccl_status */
-    bool coalescing_ = false;       /* with mutex_, as what follows */
+    bool coalescing_ = false;       /* with mutex_, too */
     std::vector<WorkPointer> batch_;
 };
 

@@ -100,8 +100,9 @@ GroupPointer named(const GroupPointer &other, int64_t token) {
     return c10::make_intrusive<Named>(other->getStore(), found(token));
 }
 
-void rebind(int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
-    found(token)->rebind(group_of(std::move(name), ranks, numbers));
+void rebind(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
+    found(token)->rebind(Engine::at(reinterpret_cast<pccl_engine *>(engine)),
+                         group_of(std::move(name), ranks, numbers));
 }
 
 /* Access to members that torch up to 2.13 keeps constant. */
@@ -125,7 +126,7 @@ TORCH_LIBRARY(pccl_torch, library) {
     library.def("named(__torch__.torch.classes.c10d.ProcessGroup other, int token) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 named);
-    library.def("rebind(int token, str name, int[] ranks, int[] numbers) -> ()", rebind);
+    library.def("rebind(int engine, int token, str name, int[] ranks, int[] numbers) -> ()", rebind);
     library.def("renumber(__torch__.torch.classes.c10d.ProcessGroup group, int rank, int size) -> ()", renumber);
 }
 

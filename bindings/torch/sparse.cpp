@@ -87,9 +87,10 @@ WorkPointer Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOpt
     uint64_t sequence = sequence_.fetch_add(1) + 1;
     auto errand = c10::make_intrusive<Errand>(rank_, c10d::OpType::_ALLREDUCE_SPARSE, "pccl:all_reduce_sparse",
                                               sequence, tensors);
-    Steps steps{standing_, group, options.timeout};
+    std::shared_ptr<Standing> standing = this->standing();
+    Steps steps{standing, group, options.timeout};
     at::Tensor tensor = tensors[0]; /* not its alias: a copy replaces the parts of a sparse tensor */
-    return Errand::send(*standing_->engine, std::move(errand), [steps, tensor] { steps(tensor); });
+    return Errand::send(*standing->engine, std::move(errand), [steps, tensor] { steps(tensor); });
 }
 
 } // namespace pccl_torch

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Backend, ProcessGroup
 
 from pccl import _cffi, _native
@@ -99,15 +100,14 @@ class Native:
         made: ProcessGroup = ProcessGroup.unbox(torch.ops.pccl_torch.named(other.boxed(), token))
         return made
 
-    def rebind(self, group: Group) -> None:
-        """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members.
-        Nothing is under way. Up to torch 2.13 the process group has a copy of rank and size; see `renumber`."""
+    def rebind(self, engine_address: int, group: Group) -> None:
+        """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members,
+        or over another engine. Nothing is under way. The process groups of that name say so, too."""
         token, deterministic = self._made[group.name]
-        torch.ops.pccl_torch.rebind(token, *_described(group, deterministic))
-
-    def renumber(self, group: ProcessGroup, rank: int, size: int) -> None:
-        """Changes what a process group says of itself."""
-        torch.ops.pccl_torch.renumber(group.boxed(), rank, size)
+        torch.ops.pccl_torch.rebind(engine_address, token, *_described(group, deterministic))
+        for made, name in list(c10d._world.pg_names.items()):
+            if name == group.name:
+                torch.ops.pccl_torch.renumber(made.boxed(), group.index, group.size)
 
     def close(self, engine_address: int) -> bool:
         """Before the engine is freed: ends all that is under way, waits for threads inside, completes futures. Later

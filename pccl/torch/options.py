@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pccl.arguments import choice, truth
@@ -23,7 +23,8 @@ class Options:
     some ranks is made. `master` is the HOST:PORT of a `pccl master --founders N` with N the number of ranks (default:
     PCCL_MASTER, else rank 0's process carries one); the others mean what they mean to `pccl.Communicator` and
     `pccl.MasterNode`. `interface` also says where that master listens (default: PCCL_SOCKET_IFNAME, else the address
-    of torch's store, or loopback where all ranks share a host).
+    of torch's store, or loopback where all ranks share a host). `elastic`: groups outlive the loss of ranks, and take
+    in new ones (`pccl.torch.reconfigure`); a master of its own is then better than rank 0's, whose end is that of all.
     """
 
     commit: Literal["deferred", "each"] = "deferred"
@@ -37,20 +38,28 @@ class Options:
     link_timeout: float = 10.0
     master_timeout: float = 60.0
     heartbeat_timeout: float = 5.0
+    elastic: bool = False
     trace_dir: str | os.PathLike[str] | None = None
+    enters: str | None = field(default=None, repr=False)
+    """Set by `pccl.torch.join` alone."""
 
     def __post_init__(self) -> None:
         choice("commit", self.commit, ("deferred", "each"))
         truth("deterministic", self.deterministic)
+        truth("elastic", self.elastic)
 
     @property
     def deferred(self) -> bool:
         """Whether operations end when the local part is done."""
         return self.commit == "deferred"
 
+    def newcomer(self, master: str) -> Options:
+        """For a process alone that is going to enter the run of that master."""
+        return replace(self, elastic=True, master=None, enters=master)
+
     def given_master(self) -> str | None:
         """The master that the ranks are told of, if any."""
-        return self.master or os.environ.get(MASTER) or None
+        return None if self.enters else self.master or os.environ.get(MASTER) or None
 
     def chosen_interface(self) -> str | None:
         """Where to listen, as far as somebody said so."""

@@ -50,6 +50,11 @@ class ProcessGroup(dist.ProcessGroup):
         self._ended: PCCLError | None = None
         self._batch: list[Work] | None = None
 
+    def rebind(self, engine: int, group: Group) -> None:
+        """Serves these members from now on. Nothing is under way."""
+        self._group = group
+        self._calls = Calls(group, self._runtime.comm.world_size, deterministic=self.options.deterministic)
+
     # ------------------------------------------------------------ who it is
 
     def getBackendName(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch.distributed as dist
 from pccl.arguments import choice
 from pccl.errors import PCCLError, Unsupported
 from pccl.torch import errors, native
+from pccl.torch.members import ElasticRuntime
 from pccl.torch.options import checked
 from pccl.torch.process_group import ProcessGroup
-from pccl.torch.runtime import runtime_for
+from pccl.torch.runtime import Runtime, runtime_for
 
 FORM = "PCCL_TORCH_BACKEND"
 
@@ -29,14 +31,18 @@ def create(asked: Any, pg_options: Any) -> Any:
     ranks = tuple(asked.global_ranks_in_group) or tuple(range(asked.group_size))
     timeout_s = asked.timeout.total_seconds()
     try:
-        runtime = runtime_for(asked.store, ranks, asked.group_rank, timeout_s, options)
+        make = partial(ElasticRuntime, options=options, timeout_s=timeout_s) if options.elastic else Runtime
+        runtime = runtime_for(asked.store, ranks, asked.group_rank, timeout_s, options, make)
         group = runtime.group(asked.group_id, ranks, asked.group_rank, timeout_s, options)
     except PCCLError as failure:
         raise errors.translated(failure) from failure
     made = chosen()
     if made is None:
-        return ProcessGroup(runtime, group, options, asked.store)
+        whole = ProcessGroup(runtime, group, options, asked.store)
+        runtime.attach(group, whole.rebind)
+        return whole
     runtime.at_close(made.close)
+    runtime.attach(group, made.rebind)
     backend = made.backend(
         group,
         runtime.engine_address,

@@ -31,6 +31,9 @@ from pccl.torch.rendezvous import Meeting
 
 logger = logging.getLogger("pccl.torch")
 
+Rebind = Callable[[int, Group], object]
+"""Has a group's backend work with the engine of that address for what is described."""
+
 FAREWELL_S = 10.0
 """How long a group's end waits for the other ranks."""
 _EXIT_FAREWELL_S = 2.0
@@ -73,11 +76,24 @@ class Runtime:
         """Describes the group of these torch ranks, and counts it among those that use this runtime."""
         places = tuple(self.world.index(rank) for rank in ranks)
         epoch = self.comm.epoch
-        scope = self._engine().scope_of(epoch, places)
-        group = Group(name, places, index, epoch, scope, tag_of(name), _milliseconds(timeout_s), options.deferred)
+        scope = self.comm._scope_of(epoch, places)
+        group = self.described(
+            Group(name, places, index, epoch, scope, tag_of(name), _milliseconds(timeout_s), options.deferred)
+        )
         with _lock:
             self._groups[name] = self._groups.get(name, 0) + 1
         return group
+
+    def described(self, group: Group) -> Group:
+        """As it is to be known here."""
+        return group
+
+    def attach(self, group: Group, rebind: Rebind) -> None:
+        """`rebind` gives that group's backend other members; here they never change."""
+
+    def has(self, name: str) -> bool:
+        """Whether a group of that name uses it."""
+        return name in self._groups
 
     def release(self, name: str, *, abort: bool = False) -> None:
         """A group has ended, in good order or (`abort`) at once. With the last one the runtime does. Idempotent for
@@ -132,14 +148,26 @@ class Runtime:
         return self.comm._ready()
 
 
-def runtime_for(store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, options: Options) -> Runtime:
-    """One that spans these torch ranks; if there is none yet, all of them make it. Raises what connecting raises."""
+Make = Callable[[tuple[int, ...], Communicator, MasterNode | None], Runtime]
+"""What makes a runtime of a founded view."""
+
+
+def runtime_of(name: str) -> Runtime | None:
+    """The one that a group of that name uses."""
+    with _lock:
+        return next((it for it in _runtimes if it.has(name)), None)
+
+
+def runtime_for(
+    store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, options: Options, make: Make = Runtime
+) -> Runtime:
+    """One that spans these torch ranks; if there is none yet, all of them `make` it. Raises what connecting raises."""
     with _lock:
         found = next((it for it in _runtimes if it.spans(ranks)), None)
-    return found or _found(store, ranks, index, timeout_s, options)
+    return found or _found(store, ranks, index, timeout_s, options, make)
 
 
-def _found(store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, options: Options) -> Runtime:
+def _found(store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, options: Options, make: Make) -> Runtime:
     node, address = None, options.given_master()
     if address is None:
         meeting = Meeting(store, index, len(ranks), timeout_s)
@@ -154,7 +182,7 @@ def _found(store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, opt
         if node is not None:
             node.destroy()
         raise
-    runtime = Runtime(ranks, comm, node)
+    runtime = make(ranks, comm, node)
     global _watched
     with _lock:
         _runtimes.append(runtime)
@@ -164,11 +192,11 @@ def _found(store: Any, ranks: tuple[int, ...], index: int, timeout_s: float, opt
     return runtime
 
 
-def _connected(address: str, size: int, index: int, timeout_s: float, options: Options) -> Communicator:
-    """A member of a view in which torch's order is the master's."""
-    comm = Communicator(
+def communicator(address: str, timeout_s: float, options: Options, place: int | None = None) -> Communicator:
+    """One that is not connected yet."""
+    return Communicator(
         address,
-        place=index,
+        place=place,
         interface=options.chosen_interface(),
         advertise=options.advertise,
         p2p_connection_pool_size=options.stripes,
@@ -186,6 +214,11 @@ def _connected(address: str, size: int, index: int, timeout_s: float, options: O
         master_returns=options.given_master() is not None,
         trace_dir=options.trace_dir,
     )
+
+
+def _connected(address: str, size: int, index: int, timeout_s: float, options: Options) -> Communicator:
+    """A member of a view in which torch's order is the master's."""
+    comm = communicator(address, timeout_s, options, index)
     try:
         comm.connect()
         if (comm.rank, comm.world_size) != (index, size):
