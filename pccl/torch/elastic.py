@@ -51,7 +51,7 @@ class Change(NamedTuple):
     rank: int
     world_size: int
     joined: tuple[int, ...]
-    """Ranks of those who came new."""
+    """Ranks of those who came new; a newcomer knows of itself only."""
     synchronised: bool
 
     def __bool__(self) -> bool:
@@ -82,11 +82,11 @@ def reconfigure(state: State | None = None) -> Change:
     `sync_shared_state` raise.
     """
     runtime = _runtime()
-    fresh = runtime.meet()
-    known = runtime.known
+    fresh, before = runtime.meet()
+    changed = fresh
     while True:
-        changed = runtime.renew()
-        newcomers = tuple(rank for rank, peer in enumerate(runtime.known) if peer not in known)
+        changed |= runtime.renew()
+        newcomers = tuple(rank for rank, peer in enumerate(runtime.known) if peer not in before)
         if state is None or not (fresh or newcomers):
             return Change(changed, dist.get_rank(), dist.get_world_size(), newcomers, False)
         epoch = runtime.comm.epoch

@@ -10,6 +10,7 @@ those of them that are left, in the order of that view; the default group is eve
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch.distributed.distributed_c10d as c10d
@@ -50,6 +51,7 @@ class ElasticRuntime(Runtime):
         self._options, self._timeout_s = options, timeout_s
         self._fresh = True
         self._bound: dict[str, _Bound] = {}
+        self._guests: list[Callable[[int], bool]] = []
         self._epoch = comm.epoch
         self.known = self._peers()
         """The members, by rank, as of the last `renew`."""
@@ -71,17 +73,23 @@ class ElasticRuntime(Runtime):
         self._bound.pop(name, None)
         super().release(name, abort=abort)
 
-    def meet(self) -> bool:
-        """Returns when all members have called it and newcomers are admitted. True where this process has never been
-        among them: a newcomer, or one of those that the run begins with."""
+    def at_close(self, guest: Callable[[int], bool]) -> None:
+        if guest not in self._guests:
+            self._guests.append(guest)
+        super().at_close(guest)
+
+    def meet(self) -> tuple[bool, frozenset[str]]:
+        """Returns when all members have called it and newcomers are admitted. First, whether this process has never been
+        among them: a newcomer, or one of those that the run begins with. Then the peers that were there before."""
         fresh, self._fresh = self._fresh, False
-        master = self._options.enters
-        if fresh and master is not None:
-            self._enter(master)
+        before = frozenset(self.known)
+        if fresh and self._options.enters is not None:
+            self._enter(self._options.enters)
+            before = frozenset(self.known) - {self.comm.peer_id}
         elif not fresh:
             self._engine().release_tags(self.comm.epoch)
             self.comm.update_topology()
-        return fresh
+        return fresh, before
 
     def renew(self) -> bool:
         """Gives all groups the members of the present view. False if it is the one that they have. Raises
@@ -109,21 +117,17 @@ class ElasticRuntime(Runtime):
         comm = communicator(master, self._timeout_s, self._options)
         comm.connect()
         old, node = self.comm, self._node
-        last_words, self._last_words = self._last_words, []
-        address = self.engine_address
         self.comm, self._node, self._epoch = comm, None, 0
+        for guest in self._guests:
+            super().at_close(guest)
         self.renew()
-        for last_word in last_words:
-            self.at_end(last_word)
 
-        def close() -> None:
-            for last_word in last_words:
-                last_word(address)
+        def leave() -> None:
             old.close()
             if node is not None:
                 node.destroy()
 
-        threading.Thread(target=close, name="pccl-leave", daemon=True).start()
+        threading.Thread(target=leave, name="pccl-leave", daemon=True).start()
 
     def _peers(self) -> tuple[str, ...]:
         return tuple(member.id.hex() for member in self.comm._view().members)

@@ -52,7 +52,6 @@ class Runtime:
         self._groups: dict[str, int] = {}
         self._owner = os.getpid()
         self._ended = False
-        self._last_words: list[Callable[[int], object]] = []
 
     @property
     def engine_address(self) -> int:
@@ -111,11 +110,6 @@ class Runtime:
                 _runtimes.remove(self)
         self.end(0.0 if abort else FAREWELL_S)
 
-    def at_end(self, call: Callable[[int], object]) -> None:
-        """Has `call` called once, before the engine of that address is freed."""
-        if call not in self._last_words:
-            self._last_words.append(call)
-
     def end(self, farewell_s: float) -> None:
         """Leaves, after a farewell of so many seconds at most. Later calls of its groups raise Closed."""
         self._ended = True
@@ -123,8 +117,6 @@ class Runtime:
             return
         if farewell_s > 0:
             self._farewell(farewell_s)
-        for last_word in self._last_words:
-            last_word(self.engine_address)
         self.comm.close()
         if self._node is not None:
             self._node.drain(_LAST_WORDS_S)

@@ -58,6 +58,7 @@ class Work(TorchWork):
         self._aborted, self._source, self._number = aborted, source, number
         self._failure: Exception | None = None
         self._info: Any = None
+        self._ended: torch.futures.Future[Any]
         self._future: torch.futures.Future[Any] | None = None
         self._lock = threading.Lock()
         self._over = False
@@ -115,7 +116,8 @@ class Work(TorchWork):
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = torch.futures.Future()
+            self._ended = torch.futures.Future()
+            self._future = self._ended.then(self._give)
             endings = [] if self._over else self._endings
             left = len(endings)
         if not endings:
@@ -137,11 +139,14 @@ class Work(TorchWork):
 
     def _complete(self) -> None:
         self._settle(None)
-        assert self._future is not None
-        if self._failure is None:
-            self._future.set_result(self._outputs)
-        else:
-            self._future.set_exception(self._failure)
+        self._ended.set_result(None)
+
+    def _give(self, ended: torch.futures.Future[Any]) -> list[Tensor]:
+        """The future's value. What it raises becomes a failure that C++ can read, which `Future.set_exception` does not
+        make: to a reducer of torch's that would be a value, and no list of tensors."""
+        if self._failure is not None:
+            raise self._failure
+        return self._outputs
 
     def _settle(self, seconds: float | None) -> None:
         """Waits for the end and draws what follows from it, once. Raises only if the time runs out."""
