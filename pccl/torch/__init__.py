@@ -12,6 +12,7 @@ from __future__ import annotations
 import pccl_autoload
 import torch.distributed  # noqa: F401  the name is registered there
 
+from pccl.torch import hooks
 from pccl.torch.elastic import RankLost, commit, join, rebuild, reconfigure, step
 from pccl.torch.errors import cause
 from pccl.torch.options import Options
@@ -19,4 +20,4 @@ from pccl.torch.state import State
 
 pccl_autoload.register()
 
-__all__ = ["Options", "RankLost", "State", "cause", "commit", "join", "rebuild", "reconfigure", "step"]
+__all__ = ["Options", "RankLost", "State", "cause", "commit", "hooks", "join", "rebuild", "reconfigure", "step"]
