@@ -131,6 +131,8 @@ def _serve() -> None:
     torch.set_num_threads(1)
     for line in sys.stdin:
         asked = json.loads(line)
+        module = importlib.import_module(asked["module"])  # once, not in every rank
+        getattr(module, "prepare", lambda: None)()
         children = []
         for rank in range(asked["world"]):
             child = os.fork()
