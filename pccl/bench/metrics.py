@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pccl.bench.work import STEP
+
 BATCH_NS = 250_000_000
 ITERATIONS = (3, 2000)
 
@@ -51,9 +53,10 @@ def figures(op: str, peers: int, size: int, times_ns: Sequence[int]) -> Figures:
 
 def bytes_per_byte(op: str, peers: int) -> float:
     """What the busiest rank must send or receive for each byte of the size. nccl-tests knows no scans: all but one rank
-    must send, and all but one receive, the whole vector. A pair's bytes go there and then back, over one link."""
+    must send, and all but one receive, the whole vector. A pair's bytes go there and then back, over one link. A
+    training step averages the gradients."""
     share = (peers - 1) / peers
-    if op == "all_reduce":
+    if op in ("all_reduce", STEP):
         return 2 * share
     if op in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
         return share

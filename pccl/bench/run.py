@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pccl.bench import metrics
+from pccl.bench.contenders import OWN
 from pccl.bench.report import Report, Row
 from pccl.bench.settings import Settings
 from pccl.bench.team import Team, TeamFailed
@@ -25,7 +26,7 @@ WARM_UP = 5
 
 def run(settings: Settings, report: Report) -> list[Row]:
     """Blocks until all is measured. Raises TeamFailed. The settings must have no `problems`."""
-    names = ["pccl", *settings.versus]
+    names = list(settings.contenders)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         master = stack.enter_context(Master()).address
@@ -87,7 +88,7 @@ def _describe(team: Team, settings: Settings) -> dict[str, str]:
     cannot share memory, but must."""
     answers = team.ask(do="describe")
     transport = "+".join(sorted({name for answer in answers for name in answer["transport"].split("+")} - {""}))
-    if team.name == "pccl" and settings.transport == "shm" and transport != "shm":
+    if team.name in OWN.values() and settings.transport == "shm" and transport != "shm":
         raise TeamFailed(f"--transport shm: this system lets pccl's processes share no memory; they use {transport}")
     return {"transport": transport, "algorithm": next(filter(None, (one["algorithm"] for one in answers)), "")}
 

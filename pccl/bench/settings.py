@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 import pccl
 from pccl.bench import mpiexec
-from pccl.bench.contenders import CONTENDERS
+from pccl.bench.contenders import CONTENDERS, OWN
 from pccl.bench.sizes import show
+from pccl.bench.work import STEP
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line may choose. `connections` per link, 0 lets pccl choose; `transport` "auto", "tcp" or "shm"
-    is for all that have the choice; `commit`, `algorithm` and `priority` are pccl's; `inflight` operations run at a
-    time, and share the bytes of a size among them (`coalesced`: they are arrays of one); all the while an all_reduce of
-    `beside` bytes is under way."""
+    """What the command line may choose. pccl's calls go `via` its own "api" or "torch"; `connections` per link, 0 lets
+    pccl choose; `transport` "auto", "tcp" or "shm" is for all that have the choice; `commit`, `algorithm`, `priority`
+    are pccl's; `inflight` operations run at a time, and share the bytes of a size among them (`coalesced`: they are
+    arrays of one); all the while an all_reduce of `beside` bytes is under way."""
 
     op: str
     peers: int
@@ -35,6 +36,12 @@ class Settings:
     priority: int = 0
     beside: int = 0
     coalesced: bool = False
+    via: str = "api"
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """All, ourselves first."""
+        return OWN[self.via], *self.versus
 
     @property
     def title(self) -> str:
@@ -46,34 +53,51 @@ class Settings:
 
 def problems(settings: Settings) -> list[str]:
     """One line for each thing that cannot be done here; none if all can."""
-    lines = [line for name in settings.versus for line in _of_contender(name, settings)]
-    known = [algorithm.name.lower() for algorithm in pccl.Algorithm]
-    if settings.algorithm not in known:
-        lines.append(f"--algorithm {settings.algorithm}: choose from {', '.join(known)}")
-    elif settings.op in ("barrier", "send_recv") and settings.algorithm != "auto":
-        lines.append(f"{settings.op} takes no --algorithm")
+    lines = list(_of_library(f"--via {settings.via}", OWN[settings.via], settings))
+    lines += [line for name in settings.versus for line in _of_contender(name, settings)]
+    lines += _of_algorithm(settings)
     if settings.coalesced and settings.op != "all_reduce":
         lines.append(f"{settings.op} cannot be --coalesced: only all_reduce takes many arrays")
     if settings.coalesced and settings.versus:
         lines.append("--coalesced and --vs: only pccl's call with many arrays is timed")
     if settings.beside and settings.versus:
         lines.append("--beside and --vs: only pccl runs beside itself")
+    if settings.op == STEP and (settings.inflight > 1 or settings.dtype != "float32"):
+        lines.append(f"{STEP} is one step at a time, in float32")
+    if settings.via != "api":
+        chosen = {"algorithm": settings.algorithm != "auto", "priority": settings.priority != 0}
+        chosen |= {"beside": settings.beside > 0, "coalesced": settings.coalesced}
+        lines += [f"--via {settings.via} has no --{name}" for name, is_chosen in chosen.items() if is_chosen]
     return lines
 
 
+def _of_algorithm(settings: Settings) -> Iterator[str]:
+    known = [algorithm.name.lower() for algorithm in pccl.Algorithm]
+    if settings.algorithm not in known:
+        yield f"--algorithm {settings.algorithm}: choose from {', '.join(known)}"
+    elif settings.op in ("barrier", "send_recv", STEP) and settings.algorithm != "auto":
+        yield f"{settings.op} takes no --algorithm"
+
+
 def _of_contender(name: str, settings: Settings) -> Iterator[str]:
-    if name == "pccl" or name not in CONTENDERS:
-        yield f"--vs {name}: choose from {', '.join(known for known in CONTENDERS if known != 'pccl')}"
+    others = [known for known in CONTENDERS if known not in OWN.values()]
+    allowed = others if settings.via == "api" else [OWN["api"], *others]
+    if name not in allowed:
+        yield f"--vs {name}: choose from {', '.join(allowed)}"
         return
-    library = CONTENDERS[name]
-    if importlib.util.find_spec(library.needs) is None:
-        yield f"--vs {name} needs {library.needs}: {library.how}"
-        return
-    if name == "mpi":
+    yield from _of_library(f"--vs {name}", name, settings)
+    if name == "mpi" and importlib.util.find_spec(CONTENDERS[name].needs) is not None:
         yield from mpiexec.problems(settings.transport)
+
+
+def _of_library(asked: str, name: str, settings: Settings) -> Iterator[str]:
+    library = CONTENDERS[name]
+    if library.how and importlib.util.find_spec(library.needs) is None:
+        yield f"{asked} needs {library.needs}: {library.how}"
+        return
     for setting, values in library.lacks.items():
         value = getattr(settings, setting)
         if value in values:
-            yield f"--vs {name} has no {value}" if setting == "op" else f"--vs {name} cannot do --{setting} {value}"
+            yield f"{asked} has no {value}" if setting == "op" else f"{asked} cannot do --{setting} {value}"
     if settings.inflight > 1 and not library.concurrent:
-        yield f"--vs {name} cannot do --inflight {settings.inflight}"
+        yield f"{asked} cannot do --inflight {settings.inflight}"

@@ -21,6 +21,8 @@ SPREADING = ("reduce_scatter", "scatter", "all_to_all")
 COLLECTING = ("all_gather", "gather", "all_to_all")
 # What goes between two ranks, there and back.
 PAIRED = ("send_recv",)
+# What is no collective, but a training step of a model with so many bytes of parameters.
+STEP = "ddp"
 # What only the root gives, or gets.
 FROM_ROOT = ("scatter",)
 TO_ROOT = ("reduce", "gather")

@@ -13,12 +13,15 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pccl.bench import contenders
 from pccl.bench.contenders.contender import Contender, Seat, Together
-from pccl.bench.work import Shape, Work
+from pccl.bench.work import STEP, Shape, Work
 from pccl.fleet import Line
+
+if TYPE_CHECKING:
+    from pccl.bench.step import Step
 
 
 class Worker:
@@ -31,11 +34,17 @@ class Worker:
     def prepare(self, fields: dict[str, Any]) -> None:
         """Gets buffers for a shape and binds them. Raises ValueError for what the contender does not offer."""
         shape = Shape(**fields, peers=self._contender.seat.peers)
-        self._works = [Work(shape, self._contender.rank, part) for part in range(shape.inflight)]
-        if shape.coalesced:
-            self._call = self._contender.bind_coalesced(self._works)
+        self._works: list[Work | Step] = []
+        if shape.op == STEP:
+            self._works = [step := _step(shape, self._contender.rank)]
+            self._call = self._contender.bind_step(step)
             return
-        calls = [self._contender.bind(work, start=shape.inflight > 1) for work in self._works]
+        works = [Work(shape, self._contender.rank, part) for part in range(shape.inflight)]
+        self._works += works
+        if shape.coalesced:
+            self._call = self._contender.bind_coalesced(works)
+            return
+        calls = [self._contender.bind(work, start=shape.inflight > 1) for work in works]
         self._call = calls[0] if shape.inflight == 1 else partial(_all_at_once, calls)
 
     def check(self) -> bool:
@@ -71,6 +80,12 @@ class Worker:
         self._contender.settle()
         gc.enable()
         return times
+
+
+def _step(shape: Shape, rank: int) -> Step:
+    from pccl.bench.step import Step  # torch, which not every contender needs
+
+    return Step(shape, rank)
 
 
 def _all_at_once(starts: list[Callable[[], Any]]) -> Any:

@@ -23,25 +23,36 @@ Op = Literal[
     "send_recv",
     "barrier",
 ]
+Timed = Literal[Op, "ddp"]
 DType = Literal[
     "float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
 ]
 Transport = Literal["auto", "tcp", "shm"]
+COMMITS = {"api": "each", "torch": "deferred"}
 
 
 def bench(
-    op: Annotated[Op, typer.Argument(help="The collective; send_recv: pairs, there and back.")],
+    op: Annotated[
+        Timed, typer.Argument(help="The collective; send_recv: pairs, there and back; ddp: a training step.")
+    ],
     peers: Annotated[int, typer.Option(min=2, help="Processes per contender.")] = 2,
     sizes: Annotated[
         str, typer.Option(help="Bytes of the larger buffer: 4, 64K, 1M; lists with commas; ranges as 4..64M.")
     ] = "4..64M",
-    vs: Annotated[str, typer.Option(help="Also run, alternating: gloo, mpi, socket (commas).")] = "",
+    model: Annotated[str, typer.Option(help="ddp: parameters, instead of --sizes.")] = "25M",
+    via: Annotated[Literal["api", "torch"], typer.Option(help="pccl: its own calls, or torch.distributed's.")] = "api",
+    vs: Annotated[
+        str, typer.Option(help="Also run, alternating: gloo, mpi, socket; pccl beside --via torch (commas).")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="One JSON object per contender and size.")] = False,
     fit: Annotated[bool, typer.Option("--fit", help="At the end: latency + size / bandwidth; sizes 3x off.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw time and bandwidth over size there (PNG).", dir_okay=False)
     ] = None,
-    commit: Annotated[Literal["each", "deferred"], typer.Option(help="pccl: when an operation is settled.")] = "each",
+    commit: Annotated[
+        Literal["auto", "each", "deferred"],
+        typer.Option(help="pccl: when an operation is settled; auto: each, with --via torch deferred."),
+    ] = "auto",
     in_place: Annotated[bool, typer.Option("--in-place/--out-of-place", help="One buffer or two.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Batches per size and contender.")] = 5,
     dtype: Annotated[DType, typer.Option(help="Element type.")] = "float32",
@@ -62,17 +73,15 @@ def bench(
     from pccl.bench import chart, run
     from pccl.bench import fit as bench_fit
     from pccl.bench import settings as bench_settings
-    from pccl.bench import sizes as bench_sizes
     from pccl.bench.report import JsonReport, TableReport
     from pccl.bench.team import TeamFailed
 
     versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
-    try:
-        wanted = tuple(bench_sizes.parse(sizes))
-        other = bench_sizes.parse(beside)[0] if beside else 0
-    except ValueError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint="--sizes, --beside") from wrong
-    ours = (commit, rounds, connections, transport, algorithm, inflight, priority, other, coalesced)
+    wanted, other = _parsed(model if op == "ddp" else sizes, beside)
+    if op == "ddp":
+        via, wanted = "torch", tuple(4 * count for count in wanted)
+    settled = COMMITS[via] if commit == "auto" else commit
+    ours = (settled, rounds, connections, transport, algorithm, inflight, priority, other, coalesced, via)
     settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
@@ -86,6 +95,15 @@ def bench(
     if plot is not None:
         chart.write(rows, f"{settings.title}, {peers} peers, {dtype}, transport {transport}, commit {commit}", plot)
     raise typer.Exit(0 if all(row.exact for row in rows) else 1)
+
+
+def _parsed(sizes: str, beside: str) -> tuple[tuple[int, ...], int]:
+    from pccl.bench import sizes as bench_sizes
+
+    try:
+        return tuple(bench_sizes.parse(sizes)), bench_sizes.parse(beside)[0] if beside else 0
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--sizes, --model, --beside") from wrong
 
 
 def _refuse(problems: list[str]) -> None:

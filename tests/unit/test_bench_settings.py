@@ -35,6 +35,8 @@ def test_everything_is_fine_by_default() -> None:
     assert settings(inflight=16, beside=64 << 20).title == "all_reduce x16 by 64M"
     assert settings(inflight=16, coalesced=True, beside=64 << 20).title == "all_reduce of 16 by 64M"
     assert problems(settings(inflight=16, coalesced=True, beside=64 << 20)) == []
+    assert problems(settings(via="torch", versus=("pccl", "gloo"))) == []
+    assert problems(settings(via="torch", op="ddp", versus=("gloo",))) == []
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,13 @@ def test_everything_is_fine_by_default() -> None:
         ({"op": "barrier", "algorithm": "ring"}, "barrier takes no --algorithm"),
         ({"op": "send_recv", "algorithm": "ring"}, "send_recv takes no --algorithm"),
         ({"op": "send_recv", "versus": ("socket",)}, "--vs socket has no send_recv"),
+        ({"via": "torch", "op": "scan"}, "--via torch has no scan"),
+        ({"via": "torch", "priority": 1}, "--via torch has no --priority"),
+        ({"via": "torch", "versus": ("pccl-torch",)}, "--vs pccl-torch: choose from pccl, gloo, mpi, socket"),
+        ({"op": "ddp"}, "--via api has no ddp"),
+        ({"op": "ddp", "via": "torch", "versus": ("pccl",)}, "--vs pccl has no ddp"),
+        ({"op": "ddp", "via": "torch", "versus": ("mpi",)}, "--vs mpi has no ddp"),
+        ({"op": "ddp", "via": "torch", "inflight": 2}, "ddp is one step at a time, in float32"),
     ],
 )
 @pytest.mark.usefixtures("all_installed")
@@ -71,11 +80,16 @@ def test_an_unknown_algorithm_is_answered_with_those_there_are() -> None:
     assert line.startswith("--algorithm tre: choose from auto, ring, doubling")
 
 
-@pytest.mark.parametrize("name", [name for name in CONTENDERS if CONTENDERS[name].how])
+@pytest.mark.parametrize("name", ["gloo", "mpi"])
 def test_a_library_that_is_missing_is_named_with_how_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     needs, how = CONTENDERS[name].needs, CONTENDERS[name].how
     assert problems(settings(versus=(name,))) == [f"--vs {name} needs {needs}: {how}"]
+
+
+def test_torch_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert problems(settings(via="torch")) == ["--via torch needs torch: pip install torch"]
 
 
 def test_mpiexec_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,11 @@ class Library:
     concurrent: bool = True
 
 
+OWN = {"api": "pccl", "torch": "pccl-torch"}
+"""Ourselves, by what calls go through."""
 CONTENDERS = {
-    "pccl": Library("own", "pccl"),
+    "pccl": Library("own", "pccl", lacks={"op": ("ddp",)}),
+    "pccl-torch": Library("own_torch", "torch", "pip install torch", {"op": ("scan", "exscan")}),
     "gloo": Library(
         "gloo",
         "torch",
@@ -36,8 +39,13 @@ CONTENDERS = {
             "transport": ("shm",),
         },
     ),
-    "mpi": Library("mpi", "mpi4py", "pip install mpi4py, and an MPI library with mpiexec", {"dtype": ("float16",)}),
-    "socket": Library("sockets", "socket", lacks={"op": ("send_recv",), "transport": ("shm",)}, concurrent=False),
+    "mpi": Library(
+        "mpi",
+        "mpi4py",
+        "pip install mpi4py, and an MPI library with mpiexec",
+        {"op": ("ddp",), "dtype": ("float16",)},
+    ),
+    "socket": Library("sockets", "socket", lacks={"op": ("send_recv", "ddp"), "transport": ("shm",)}, concurrent=False),
 }
 
 

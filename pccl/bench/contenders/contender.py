@@ -7,9 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pccl.bench.work import Work
+
+if TYPE_CHECKING:
+    from pccl.bench.step import Step
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,10 @@ class Contender(ABC):
     def bind_coalesced(self, works: Sequence[Work]) -> Callable[[], Any]:
         """The same for one call that performs all of them. Raises ValueError where the library has none."""
         raise ValueError("there is no call for many arrays")
+
+    def bind_step(self, step: Step) -> Callable[[], Any]:
+        """A training step of its model, as the library wraps it. Raises ValueError where it does not train."""
+        raise ValueError("there is no training step")
 
     @abstractmethod
     def barrier(self) -> None:
