@@ -11,6 +11,8 @@
 #   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of three targets, and about as long
 #                 Hypothesis on those of the control plane and of files; needs clang (CLANG=clang-14). What was found
 #                 before is kept in build/fuzz/corpus. Again with one input: build/fuzz/TARGET build/fuzz/crash-...
+#   make test-torch
+#                 PyTorch's own distributed tests, in both forms of the backend; an hour. `make test` has a few of them
 #   make test-asan, make test-tsan
 #                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
@@ -30,7 +32,7 @@ SHARED := -n $(WORKERS) --dist worksteal
 ORDINARY := not matrix and not heavy
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
-.PHONY: build test sim matrix heavy check stress fuzz test-asan test-tsan demo bench
+.PHONY: build test sim matrix heavy check stress fuzz test-torch test-asan test-tsan demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -80,6 +82,9 @@ fuzz: $(VENV)/installed-test
 		$$target build/fuzz/corpus/$$(basename $$target) -max_total_time=$$((60 * $(MINUTES))) -max_len=600 -len_control=0 \
 			-timeout=60 -artifact_prefix=build/fuzz/ -print_final_stats=1 || exit 1; done
 	$(RUN)/python -m pytest $(PARSERS) --examples $$((1000 * $(MINUTES))) --timeout=0
+
+test-torch: $(VENV)/installed-test
+	for form in native python; do $(RUN)/python -m tests.torch.suite --form $$form --jobs $(WORKERS) || exit 1; done
 
 test-asan test-tsan: test-%san: $(VENV)/installed-test
 	$(RUN)/python -m tests.sanitized $(if $(filter a,$*),address,thread)
