@@ -79,8 +79,8 @@ class ElasticRuntime(Runtime):
         super().at_close(guest)
 
     def meet(self) -> tuple[bool, frozenset[str]]:
-        """Returns when all members have called it and newcomers are admitted. First, whether this process has never been
-        among them: a newcomer, or one of those that the run begins with. Then the peers that were there before."""
+        """Returns when all members have called it and newcomers are admitted. First, whether this process has never
+        been among them: a newcomer, or one of those that the run begins with. Then the peers that were there before."""
         fresh, self._fresh = self._fresh, False
         before = frozenset(self.known)
         if fresh and self._options.enters is not None:
