@@ -15,6 +15,7 @@ anyway.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -35,6 +36,10 @@ from pccl.torch.work import Work
 
 DEVICES = ("cpu", "cuda")
 
+_RECENT, _RECENT_BYTES = 64, 4096
+"""So many small operations keep their Work. DDP's join hands that of its smallest to C++, which keeps no Python object
+alive, and would wait for ever when that has gone."""
+
 
 class ProcessGroup(dist.ProcessGroup):
     """One group of one runtime. Names and signatures are torch's."""
@@ -49,6 +54,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._number = 0
         self._ended: PCCLError | None = None
         self._batch: list[Work] | None = None
+        self._recent: deque[Work] = deque(maxlen=_RECENT)
 
     def rebind(self, engine: int, group: Group) -> None:
         """Serves these members from now on. Nothing is under way."""
@@ -296,10 +302,14 @@ class ProcessGroup(dist.ProcessGroup):
     def _begin(self, title: str, prepare: Callable[[], Started], opts: Any = None) -> Work:
         if self._ended is not None:
             self._refuse()
-        if torch.autograd._profiler_enabled():
-            with torch.autograd.profiler.record_function(f"pccl:{title}"):
-                return self._start(prepare, opts)
-        return self._start(prepare, opts)
+        if not torch.autograd._profiler_enabled():
+            return self._start(prepare, opts)
+        span = torch.autograd.profiler.record_function(f"pccl:{title}")
+        with span:
+            work = self._start(prepare, opts)
+            if not work.is_settled:
+                work.get_future(span._call_end_callbacks_on_future)  # instead of at the end of this block
+        return work
 
     def _refuse(self) -> NoReturn:
         assert self._ended is not None
@@ -327,6 +337,8 @@ class ProcessGroup(dist.ProcessGroup):
         )
         if self._batch is not None:
             self._batch.append(work)
+        if endings and sum(it.nbytes for it in started.outputs if not it.is_sparse) <= _RECENT_BYTES:
+            self._recent.append(work)
         return work
 
     def _sparse(self, tensor: Tensor, op: Any, patience: float) -> Work:

@@ -73,6 +73,11 @@ class Work(TorchWork):
             raise self._failure
         return True
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known to have ended: nobody has to look."""
+        return self._over
+
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
         if not self._over and all(it.done() for it in self._endings):
@@ -111,8 +116,11 @@ class Work(TorchWork):
     def _get_sequence_number(self) -> int:
         return self._number
 
-    def get_future(self) -> torch.futures.Future[Any]:
-        """Done when it has ended; its value is the list of tensors."""
+    def get_future(
+        self, prepare: Callable[[torch.futures.Future[Any]], object] = lambda future: None
+    ) -> torch.futures.Future[Any]:
+        """Done when it has ended; its value is the list of tensors. One that is new is given to `prepare` before
+        anybody can complete it."""
         with self._lock:
             if self._future is not None:
                 return self._future
@@ -120,6 +128,7 @@ class Work(TorchWork):
             self._future = self._ended.then(self._give)
             endings = [] if self._over else self._endings
             left = len(endings)
+        prepare(self._future)
         if not endings:
             self._complete()
             return self._future

@@ -274,6 +274,17 @@ def futures_that_wait_for_others(rank: int, world: int) -> None:
 
 
 @operation
+def profiles(rank: int, world: int) -> None:
+    with torch.profiler.profile() as profile:
+        dist.all_reduce(torch.ones(2))
+        dist.broadcast(torch.ones(2), 0, async_op=True).wait()
+        dist.barrier()  # behind the others on this rank, so their spans have ended
+    names = [it.name for it in profile.events()]
+    assert "pccl:all_reduce" in names, names
+    assert "pccl:broadcast" in names, names
+
+
+@operation
 def strided_tensors(rank: int, world: int) -> None:
     total = sum(own(it, 3, 4) for it in range(world))
     table = own(rank, 3, 4)
