@@ -380,8 +380,9 @@ enum {
                                same contributions give the same bits, whatever count, algorithm, ring order and root.
                                An algorithm that cannot is INVALID, a view whose shape is not FULL UNSUPPORTED. All
                                members set it, or none */
-    PCCL_SAME_MEMBERS = 64   /* any epoch since `expected_epoch` will do, as long as ranks mean the same members; which
-                               is so for calls of a scope in any case */
+    PCCL_SAME_MEMBERS = 64   /* any epoch since `expected_epoch` will do, as long as ranks mean the same members. For
+                               those   who call again what an epoch's end has failed: who does not would find its next call
+                               matched with one that another member makes for the first time */
 };
 
 enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
@@ -444,13 +445,13 @@ typedef struct pccl_call {
     const uint64_t *input_counts, *output_counts; /* UNEVEN: [size], by rank; copied */
     const pccl_tensor *tensors;                   /* all_reduce: instead of `count`, `input` and `output`; else NULL */
     uint32_t tensors_count;
-    uint64_t scope;          /* 0: the whole group; else a pccl_scope_of: who calls. Not of send, recv and commit */
-    uint64_t expected_epoch; /* 0: any; else the call fails with PEER_LOST when another epoch runs it. Of a scope: the
-                                epoch that its ranks are of, and PEER_LOST when others are members */
-    uint32_t timeout_ms;     /* as operation_timeout_ms; 0: the engine's */
-    int32_t priority; /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
-                         as what the kernel holds already has gone. Changes no result. Members need not agree,
-                         but each decides only about what it sends itself */
+    uint64_t scope; /* 0: the whole group; else a pccl_scope_of: who calls. Not of send, recv and commit */
+    uint64_t
+        expected_epoch;  /* 0: any; else the call fails with PEER_LOST when another epoch runs it. A scope needs one */
+    uint32_t timeout_ms; /* as operation_timeout_ms; 0: the engine's */
+    int32_t priority;    /* PCCL_PRIORITY_MIN to MAX, 0 is ordinary: what is higher goes first over every link, as soon
+                            as what the kernel holds already has gone. Changes no result. Members need not agree,
+                            but each decides only about what it sends itself */
     uint64_t token;
     double factor; /* PREMUL_SUM: of our own contribution; members need not agree on it. The input stays as it is */
     /* Called once when the operation has ended, by whichever thread ended it, which may be the one that starts it. That

@@ -148,6 +148,7 @@ class Communicator(Collectives, Steps, PointToPoint):
         self._begun: Control | None = None  # until it has ended; `_control` once this peer is accepted
         self._control: Control | None = None
         self._engine: Engine | None = None
+        self._admitted = 0  # the epoch of the first view
         self._finalizer: weakref.finalize[..., Communicator] | None = None
         self._closed = False
 
@@ -189,7 +190,7 @@ class Communicator(Collectives, Steps, PointToPoint):
             if self._closed:  # perhaps by another thread, which could not see the control yet
                 raise Closed("the communicator is closed")
             with _traced(control):
-                control.start().result()
+                self._admitted = control.start().result().epoch
         except BaseException:
             self._end()
             raise

@@ -141,12 +141,14 @@ class SharedState:
 @dataclass(frozen=True, slots=True)
 class SharedStateSyncInfo:
     """What a synchronisation did: the agreed revision, the members that now hold it, and the bytes of tensor content
-    that this peer sent and received (hashes are not counted; both are 0 where everybody was equal)."""
+    that this peer sent and received (hashes are not counted; both are 0 where everybody was equal). `epoch` has
+    the members that agreed."""
 
     tx_bytes: int
     rx_bytes: int
     revision: int
     world_size: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def synchronise(
     if work is not None:
         work.publish(agreed.sync)
     state.revision = agreed.revision
-    return SharedStateSyncInfo(agreed.sent, agreed.received, agreed.revision, agreed.world_size)
+    return SharedStateSyncInfo(agreed.sent, agreed.received, agreed.revision, agreed.world_size, output.epoch)
 
 
 def _check_writable(state: SharedState) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from pccl._native import ReduceInfo
+from pccl._native import ReduceInfo, constants
 from pccl.collectives import Collectives
 from pccl.handle import Handle
 from pccl.lanes import Job
@@ -67,6 +67,7 @@ class Subgroup(Collectives):
     def _scoped(self, request: Request) -> Request:
         request.call.scope = self._scope
         request.call.expected_epoch = self.epoch
+        request.call.flags |= constants.PCCL_SAME_MEMBERS
         return request
 
     def _all_scoped(self, steps: Generator[Request, None, Any]) -> Generator[Request, None, Any]:

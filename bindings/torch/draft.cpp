@@ -29,7 +29,7 @@ Draft::Draft(std::shared_ptr<const Standing> standing, std::shared_ptr<const Gro
 pccl_call Draft::call(pccl_collective collective) const {
     pccl_call made{};
     made.collective = collective;
-    made.flags = group_->flags | PCCL_SAME_MEMBERS;
+    made.flags = group_->flags;
     made.tag = group_->tag;
     made.scope = group_->scope;
     made.expected_epoch = group_->epoch;

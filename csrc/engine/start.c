@@ -139,9 +139,9 @@ static bool refused_peer(const struct pccl__core *core, struct pccl_operation *o
     return true;
 }
 
-/* Ranks of a subgroup mean the same as long as members do, and so for whom that is enough. */
+/* Ranks mean the same as long as members do. */
 static bool is_for_another(const struct pccl__group *group, const pccl_call *call) {
-    if (call->scope || call->flags & PCCL_SAME_MEMBERS)
+    if (call->flags & PCCL_SAME_MEMBERS)
         return call->expected_epoch < group->since || call->expected_epoch > group->epoch;
     return call->expected_epoch && call->expected_epoch != group->epoch;
 }

@@ -502,7 +502,7 @@ class PeerProtocol:
         out: list[PeerOutput] = [Install(view, rank, () if first else view.commits)]
         if first:
             self._call.answered()
-            out.append(Resolve(CONNECT_CALL))
+            out.append(Resolve(CONNECT_CALL, epoch=self.epoch))
         return out + self._sync.view(view, now)
 
     def _on_freeze(self, message: FreezeEpoch, now: int) -> list[PeerOutput]:
@@ -598,7 +598,7 @@ class PeerProtocol:
 
 def _end_of_call(message: VoteResult) -> Resolve | Reject:
     if message.status == Status.OK:
-        return Resolve(message.call, message.flag, message.body)
+        return Resolve(message.call, message.flag, message.body, message.epoch)
     try:
         return Reject(message.call, Status(message.status), message.text)
     except ValueError:

@@ -283,11 +283,13 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Resolve:
     """Call `call` ended well. `flag`: are_peers_pending's answer, else whether the topology changed. `body`:
-    sync_shared_state's answer. For connect (call 0): accepted, the view is installed."""
+    sync_shared_state's answer. `epoch`: what the answer is true for. For connect (call 0): accepted, its view is
+    installed."""
 
     call: int
     flag: bool = False
     body: bytes = b""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

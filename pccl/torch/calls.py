@@ -18,7 +18,6 @@ from typing import Any
 from torch import Tensor
 
 from pccl import coalesced, parts, request
-from pccl._native import constants
 from pccl.enums import Algorithm
 from pccl.errors import InvalidArgument
 from pccl.request import Members, Modes, Request
@@ -231,9 +230,7 @@ class Calls:
     def send(self, tensor: Tensor, to: int, tag: int, timeout: float | None) -> Started:
         """To a rank of the group."""
         memory, peer = tensors.source(tensor, "tensor"), self._peer("dst", to)
-        return Started(
-            [_lasting(request.send(memory, peer, self._group.tag_for(tag), timeout, self._modes, self._view))]
-        )
+        return Started([request.send(memory, peer, self._group.tag_for(tag), timeout, self._modes, self._view)])
 
     def recv(self, tensor: Tensor, source: int | None, tag: int, timeout: float | None) -> Started:
         """From a rank of the group, or (None) from any."""
@@ -242,7 +239,7 @@ class Calls:
         peer = None if source is None else self._peer("src", source)
         own_tag, epoch = self._group.tag_for(tag), self._group.epoch
         one = request.recv(memory, peer, own_tag, epoch, timeout, self._modes, self._view)
-        started.requests.append(_lasting(one))
+        started.requests.append(one)
         return started
 
     def _scoped(self, one: Request) -> Request:
@@ -251,7 +248,7 @@ class Calls:
         one.call.expected_epoch = self._group.epoch
         if one.call.timeout_ms == 0:
             one.call.timeout_ms = self._group.timeout_ms
-        return _lasting(one)
+        return one
 
     def _peer(self, name: str, rank: int) -> int:
         if not 0 <= rank < self._group.size:
@@ -273,12 +270,6 @@ class Calls:
             raise InvalidArgument(f"{name} has {rows} rows for {size} ranks, split sizes are {list(splits)}")
         width = tensor.numel() // rows * tensors.unit(tensor) if rows else 0
         return [it * width for it in splits]
-
-
-def _lasting(one: Request) -> Request:
-    """As long as ranks mean the same members."""
-    one.call.flags |= constants.PCCL_SAME_MEMBERS
-    return one
 
 
 def _check_alike(output: Tensor, given: Tensor) -> None:

@@ -29,9 +29,9 @@ import torch.distributed.distributed_c10d as c10d
 from torch import nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from pccl.errors import InvalidArgument, PCCLError, PeerLost, Status
+from pccl.errors import CallMismatch, InvalidArgument, PCCLError, PeerLost, Status
 from pccl.torch import errors, wrappers
-from pccl.torch.members import ElasticRuntime, elastic
+from pccl.torch.members import ElasticRuntime, Meeting, elastic
 from pccl.torch.options import Options
 from pccl.torch.runtime import runtime_of
 from pccl.torch.state import State
@@ -82,18 +82,29 @@ def reconfigure(state: State | None = None) -> Change:
     `sync_shared_state` raise.
     """
     runtime = _runtime()
-    fresh, before = runtime.meet()
-    changed = fresh
-    while True:
-        changed |= runtime.renew()
-        newcomers = tuple(rank for rank, peer in enumerate(runtime.known) if peer not in before)
-        if state is None or not (fresh or newcomers):
-            return Change(changed, dist.get_rank(), dist.get_world_size(), newcomers, False)
-        epoch = runtime.comm.epoch
-        with contextlib.suppress(PeerLost):
-            _synchronise(runtime, state, fresh=fresh)
+    before = runtime.epoch
+    meeting = runtime.meet()
+    epoch, synchronised = meeting.epoch, False
+    while not runtime.renew(epoch):
+        epoch = runtime.vote()
+    newcomers = _ranks(runtime, meeting)
+    while state is not None and (meeting.fresh or newcomers) and not synchronised:
+        try:
+            agreed = _synchronise(runtime, state, fresh=meeting.fresh)
+            synchronised = agreed == epoch or runtime.renew(agreed)
+        except (PeerLost, CallMismatch):
             if runtime.comm.epoch == epoch:
-                return Change(True, dist.get_rank(), dist.get_world_size(), newcomers, True)
+                raise
+        while not synchronised and not runtime.renew(epoch := runtime.vote()):
+            pass
+        newcomers = _ranks(runtime, meeting)
+    changed = meeting.fresh or runtime.epoch != before
+    return Change(changed, dist.get_rank(), dist.get_world_size(), newcomers, synchronised)
+
+
+def _ranks(runtime: ElasticRuntime, meeting: Meeting) -> tuple[int, ...]:
+    """Those of newcomers."""
+    return tuple(rank for rank, peer in enumerate(runtime.known) if peer not in meeting.before)
 
 
 def commit() -> None:
@@ -142,13 +153,15 @@ def _typed(failure: PCCLError) -> PCCLError:
     return lost
 
 
-def _synchronise(runtime: ElasticRuntime, state: State, *, fresh: bool) -> None:
+def _synchronise(runtime: ElasticRuntime, state: State, *, fresh: bool) -> int:
+    """The epoch of those that hold it now."""
     if not fresh:
         state.revision += 1  # it has changed since, on all that were there
     shared, bring_back = state.shared()
-    runtime.comm.sync_shared_state(shared)
+    info = runtime.comm.sync_shared_state(shared)
     bring_back()
     state.revision = shared.revision
+    return info.epoch
 
 
 def _runtime() -> ElasticRuntime:

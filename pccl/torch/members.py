@@ -12,12 +12,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch.distributed.distributed_c10d as c10d
 
 from pccl.communicator import Communicator
-from pccl.errors import InvalidArgument
+from pccl.errors import CallMismatch, InvalidArgument, PeerLost
 from pccl.master import MasterNode
+from pccl.protocol.types import VoteKind
 from pccl.torch.group import Group, tag_of
 from pccl.torch.options import Options
 from pccl.torch.runtime import Rebind, Runtime, communicator
@@ -35,6 +37,15 @@ class _Bound:
     rebind: Rebind
 
 
+class Meeting(NamedTuple):
+    """`epoch` is the one that all members go on in, `before` the peers that were there before. `fresh`: this process
+    has never been among them; it is a newcomer, or one of those that the run begins with."""
+
+    epoch: int
+    before: frozenset[str]
+    fresh: bool
+
+
 class ElasticRuntime(Runtime):
     """See the module. A newcomer's is one of its own, with a master of its own, until `meet` takes it to the others."""
 
@@ -49,12 +60,17 @@ class ElasticRuntime(Runtime):
     ) -> None:
         super().__init__(world, comm, node)
         self._options, self._timeout_s = options, timeout_s
-        self._fresh = True
+        self._fresh, self._outside = True, options.enters is not None
         self._bound: dict[str, _Bound] = {}
         self._guests: list[Callable[[int], bool]] = []
         self._epoch = comm.epoch
         self.known = self._peers()
         """The members, by rank, as of the last `renew`."""
+
+    @property
+    def epoch(self) -> int:
+        """The one whose members the groups have."""
+        return self._epoch
 
     def spans(self, ranks: tuple[int, ...]) -> bool:
         """Also with other members than at first: ranks are renumbered."""
@@ -78,49 +94,55 @@ class ElasticRuntime(Runtime):
             self._guests.append(guest)
         super().at_close(guest)
 
-    def meet(self) -> tuple[bool, frozenset[str]]:
-        """Returns when all members have called it and newcomers are admitted. First, whether this process has never
-        been among them: a newcomer, or one of those that the run begins with. Then the peers that were there before."""
-        fresh, self._fresh = self._fresh, False
+    def meet(self) -> Meeting:
+        """Returns when all members have called it and newcomers are admitted."""
         before = frozenset(self.known)
-        if fresh and self._options.enters is not None:
-            self._enter(self._options.enters)
-            before = frozenset(self.known) - {self.comm.peer_id}
-        elif not fresh:
+        if not self._outside:
+            fresh, self._fresh = self._fresh, False
+            return Meeting(self.vote(), before, fresh)
+        self._enter()
+        return Meeting(self.comm._admitted, frozenset(self._peers()) - {self.comm.peer_id}, True)
+
+    def vote(self) -> int:
+        """Meets the others, however the last step ended: the epoch that all go on in. Who comes late from a step that
+        was lost finds others that have met already, and lost each other again: all of these try once more."""
+        known = self._epoch
+        while True:
             self._engine().release_tags(self.comm.epoch)
-            self.comm.update_topology()
-        return fresh, before
+            try:
+                return self.comm._vote(VoteKind.UPDATE_TOPOLOGY).epoch
+            except CallMismatch:
+                if self.comm.epoch == known:
+                    raise
+                known = self.comm.epoch
 
-    def renew(self) -> bool:
-        """Gives all groups the members of the present view. False if it is the one that they have. Raises
-        InvalidArgument when a group was left without its own rank, which cannot be."""
-        while self.comm.epoch != self._epoch:
-            epoch, peers = self.comm.epoch, self._peers()
-            if epoch != self.comm.epoch:
-                continue
-            own = self.comm.rank
+    def renew(self, epoch: int) -> bool:
+        """Gives all groups the members of that epoch, in which all have met. False: it has others by now, so all must
+        meet again."""
+        peers, own = self._peers(), self.comm.peer_id
+        try:
             for bound in self._bound.values():
-                left = [peer for peer in bound.peers if peer in peers] if bound.peers is not None else peers
-                ranks = tuple(sorted(peers.index(peer) for peer in left))
+                left = peers if bound.peers is None else tuple(it for it in peers if it in bound.peers)
+                ranks = tuple(peers.index(peer) for peer in left)
                 scope = self.comm._scope_of(epoch, ranks)
-                group = replace(bound.group, ranks=ranks, index=ranks.index(own), epoch=epoch, scope=scope)
+                group = replace(bound.group, ranks=ranks, index=left.index(own), epoch=epoch, scope=scope)
                 bound.rebind(self.engine_address, group)
-                bound.group = group
-                bound.peers = None if bound.peers is None else tuple(left)
+                bound.group, bound.peers = group, None if bound.peers is None else left
                 _renumber(group)
-            self.world, self.known, self._epoch = tuple(range(len(peers))), peers, epoch
-            return True
-        return False
+        except PeerLost:
+            return False
+        self.world, self.known, self._epoch = tuple(range(len(peers))), peers, epoch
+        return True
 
-    def _enter(self, master: str) -> None:
+    def _enter(self) -> None:
         """Leaves the run of its own for that of the others. Groups keep their backends, which get the new engine."""
-        comm = communicator(master, self._timeout_s, self._options)
+        assert self._options.enters is not None
+        comm = communicator(self._options.enters, self._timeout_s, self._options)
         comm.connect()
         old, node = self.comm, self._node
-        self.comm, self._node, self._epoch = comm, None, 0
+        self.comm, self._node, self._outside, self._fresh = comm, None, False, False
         for guest in self._guests:
             super().at_close(guest)
-        self.renew()
 
         def leave() -> None:
             old.close()

@@ -18,6 +18,7 @@ static int32_t input[CORES_MAX][COUNT * CORES_MAX], output[CORES_MAX][COUNT * CO
 static pccl_call call_of(uint32_t peer, pccl_collective collective, uint64_t scope, uint64_t epoch) {
     return (pccl_call){.collective = collective,
                        .dtype = PCCL_INT32,
+                       .flags = epoch ? PCCL_SAME_MEMBERS : 0,
                        .count = COUNT,
                        .input = input[peer],
                        .output = output[peer],
@@ -248,6 +249,9 @@ static void test_epochs(void) {
     cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 0 is gone");
     for (uint32_t i = 0; i < 2; i++) expect_end(queued[i], PCCL_PEER_LOST, "the group changed from epoch 2 to 3");
     expect_end(cores_start(&c, 1, call_of(1, PCCL_ALL_REDUCE, scope[1], 2)), PCCL_PEER_LOST, "call again");
+    pccl_call exact = call_of(1, PCCL_BARRIER, 0, 2);
+    exact.flags = 0;
+    expect_end(cores_start(&c, 1, exact), PCCL_PEER_LOST, "call again");
     static const uint32_t anew[] = {1, 0};
     pccl_operation *op[2];
     for (uint32_t i = 0; i < 2; i++)
@@ -335,12 +339,12 @@ static void test_deferred_mismatch(void) {
     struct cores c;
     cores_make(&c, 3, NULL);
     pccl_call call = call_of(0, PCCL_BROADCAST, scope_for(&c, 0, ranks, 2), 1);
-    call.flags = PCCL_DEFERRED;
+    call.flags |= PCCL_DEFERRED;
     pccl_operation *sent = cores_start(&c, 0, call);
     cores_run(&c, 1000);
     expect_end(sent, PCCL_OK, "");
     call = call_of(1, PCCL_BROADCAST, scope_for(&c, 1, ranks, 2), 1);
-    call.flags = PCCL_DEFERRED;
+    call.flags |= PCCL_DEFERRED;
     call.count = COUNT - 1;
     pccl_operation *other = cores_start(&c, 1, call);
     cores_run(&c, 20000);
