@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "device.h"
 #include "failure.h"
 
 namespace pccl_torch {
@@ -16,6 +17,10 @@ Backend::Backend(std::shared_ptr<Engine> engine, Group group, Ended ended)
       standing_(std::make_shared<Standing>()), group_(std::make_shared<const Group>(std::move(group))) {
     standing_->engine = std::move(engine);
 }
+
+Backend::Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group> group)
+    : c10d::Backend(static_cast<int>(group->index), static_cast<int>(group->size())), standing_(std::move(standing)),
+      group_(std::move(group)) {}
 
 /* Torch up to 2.13 takes rank and size for constant, and asks its own copy in the ProcessGroup, for which `renumber`
  * in module.cpp cares. */
@@ -78,12 +83,14 @@ Draft Backend::draft(c10d::OpType type, const char *title, milliseconds timeout,
 
 WorkPointer Backend::launch(Draft &draft, bool async) {
     std::unique_lock<std::mutex> lock(mutex_);
-    bool coalescing = coalescing_;
+    bool now = !async && !coalescing_;
     lock.unlock();
-    WorkPointer work = draft.launch(!async && !coalescing);
-    if (!coalescing) return work;
-    lock.lock();
-    batch_.push_back(work);
+    return batched(draft.launch(now));
+}
+
+WorkPointer Backend::batched(WorkPointer work) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (coalescing_) batch_.push_back(work);
     return work;
 }
 
@@ -105,6 +112,7 @@ WorkPointer Backend::endCoalescing() {
 
 WorkPointer Backend::all_reduce(Tensors &tensors, const c10d::AllreduceOptions &options, c10d::OpType type,
                                 const char *title) {
+    if (auto device = device_of(tensors)) return carry_all_reduce(tensors, options, *device);
     Draft draft = this->draft(type, title, options.timeout, tensors);
     pccl_call call = draft.call(PCCL_ALL_REDUCE);
     call.op = reduction(options.reduceOp, &call.factor);
@@ -130,6 +138,7 @@ WorkPointer Backend::allreduce_coalesced(Tensors &tensors, const c10d::Allreduce
 }
 
 WorkPointer Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &options) {
+    if (auto device = device_of(tensors)) return carry_reduce(tensors, options, *device);
     Draft draft = this->draft(c10d::OpType::REDUCE, "pccl:reduce", options.timeout, tensors);
     for (const at::Tensor &tensor : tensors) {
         check_reducible(tensor);
@@ -170,6 +179,12 @@ void Backend::draft_reduce_scatter(Draft &draft, const at::Tensor &output, const
 
 WorkPointer Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                                           const c10d::ReduceScatterOptions &options) {
+    if (auto device = device_of(Tensors{input}))
+        return carry_moves(c10d::OpType::_REDUCE_SCATTER_BASE, "pccl:reduce_scatter_tensor", Tensors{output},
+                           Tensors{input}, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host._reduce_scatter_base(to[0], from[0], options);
+                           });
     Draft draft =
         this->draft(c10d::OpType::_REDUCE_SCATTER_BASE, "pccl:reduce_scatter_tensor", options.timeout, {input});
     draft_reduce_scatter(draft, output, input, options.reduceOp);
@@ -178,6 +193,11 @@ WorkPointer Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
 
 WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                      const c10d::ReduceScatterOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::COALESCED, "pccl:reduce_scatter_tensor_coalesced", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.reduce_scatter_tensor_coalesced(to, from, options);
+                           });
     if (outputs.size() != inputs.size()) fail(PCCL_INVALID, "there are not as many inputs as outputs");
     Draft draft = this->draft(c10d::OpType::COALESCED, "pccl:reduce_scatter_tensor_coalesced", options.timeout, inputs);
     for (size_t i = 0; i < outputs.size(); i++) draft_reduce_scatter(draft, outputs[i], inputs[i], options.reduceOp);
@@ -186,6 +206,11 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &
 
 WorkPointer Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                     const c10d::ReduceScatterOptions &options) {
+    if (auto device = device_of(outputs))
+        return carry_moves(c10d::OpType::REDUCE_SCATTER, "pccl:reduce_scatter", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.reduce_scatter(to, from, options);
+                           });
     if (outputs.size() != inputs.size()) fail(PCCL_INVALID, "there are not as many inputs as outputs");
     Draft draft = this->draft(c10d::OpType::REDUCE_SCATTER, "pccl:reduce_scatter", options.timeout,
                               inputs.empty() ? Tensors() : inputs[0]);

@@ -18,12 +18,16 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 /* The engine's tag of a text: as pccl/torch/group.py says. */
 uint64_t tag_of(const std::string &text);
 
+class Transit;
+
 class Backend : public c10d::Backend {
   public:
     /* `ended` is called once, when the group is shut down or (true) aborted, with nothing locked. */
     using Ended = std::function<void(bool aborted)>;
 
     Backend(std::shared_ptr<Engine> engine, Group group, Ended ended);
+    /* Of another one, for what it carries from and to a device. */
+    Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group> group);
 
     /* The same group in another epoch, perhaps with other members, or over another engine. Nothing is under way. */
     void rebind(std::shared_ptr<Engine> engine, Group group);
@@ -78,6 +82,7 @@ class Backend : public c10d::Backend {
     /* A draft with the next sequence number. Throws when the group has ended. */
     Draft draft(c10d::OpType type, const char *title, std::chrono::milliseconds timeout, const Tensors &inputs);
     WorkPointer launch(Draft &draft, bool async);
+    WorkPointer batched(WorkPointer work);
     void end(pccl_status why);
     void check_open() const;
 
@@ -88,6 +93,16 @@ class Backend : public c10d::Backend {
     void draft_all_gather(Draft &draft, const at::Tensor &output, const at::Tensor &input);
     void draft_all_gather_list(Draft &draft, const Tensors &outputs, const at::Tensor &input);
     WorkPointer receive(Tensors &tensors, uint32_t from, int tag, c10d::OpType type, const char *title);
+
+    /* device.cpp: `steps` gets a backend for copies on the host, and what makes them. */
+    WorkPointer carry(c10d::OpType type, const char *title, Tensors outputs, c10::Device device,
+                      std::function<void(Backend &, Transit &)> steps);
+    template <typename Outputs, typename Inputs, typename Call>
+    WorkPointer carry_moves(c10d::OpType type, const char *title, Outputs outputs, Inputs inputs, c10::Device device,
+                            Call call);
+    WorkPointer carry_all_reduce(const Tensors &tensors, const c10d::AllreduceOptions &options, c10::Device device);
+    WorkPointer carry_reduce(const Tensors &tensors, const c10d::ReduceOptions &options, c10::Device device);
+    WorkPointer carry_broadcast(const Tensors &tensors, const c10d::BroadcastOptions &options, c10::Device device);
 
     const Ended ended_;
     mutable std::mutex mutex_;

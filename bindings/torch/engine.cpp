@@ -142,6 +142,7 @@ bool Engine::shut() {
         if (!left_.wait_for(lock, PATIENCE, [this] { return inside_.load() == 0; })) return false;
     }
     lane.stop();
+    carrier.stop();
     completer.stop();
     return true;
 }

@@ -83,6 +83,7 @@ class Engine {
 
     Worker completer{true}; /* ends futures, whose callbacks may wait for others; frees what nobody holds any more */
     Worker lane{false};     /* makes calls that take several operations */
+    Worker carrier{false};  /* brings tensors from devices */
 
   private:
     void enter();

@@ -4,7 +4,7 @@
  */
 #include <ATen/ATen.h>
 
-#include "backend.h"
+#include "device.h"
 #include "failure.h"
 
 namespace pccl_torch {
@@ -83,6 +83,7 @@ uint64_t tag_of(const std::string &text) {
 }
 
 WorkPointer Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
+    if (auto device = device_of(tensors)) return carry_broadcast(tensors, options, *device);
     Draft draft = this->draft(c10d::OpType::BROADCAST, "pccl:broadcast", options.timeout, tensors);
     for (const at::Tensor &tensor : tensors) {
         check_target(tensor, "the tensor"); /* at the root, too: all ranks get the same answer */
@@ -145,6 +146,11 @@ void Backend::draft_all_gather_list(Draft &draft, const Tensors &outputs, const 
 }
 
 WorkPointer Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::ALLGATHER, "pccl:all_gather", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.allgather(to, from, options);
+                           });
     if (outputs.size() != inputs.size()) fail(PCCL_INVALID, "there are not as many inputs as lists of outputs");
     Draft draft = this->draft(c10d::OpType::ALLGATHER, "pccl:all_gather", options.timeout, inputs);
     for (size_t i = 0; i < inputs.size(); i++) draft_all_gather_list(draft, outputs[i], inputs[i]);
@@ -154,6 +160,11 @@ WorkPointer Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs, c
 /* Torch has these outputs by rank. */
 WorkPointer Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                          const c10d::AllgatherOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::ALLGATHER_COALESCED, "pccl:all_gather_coalesced", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.allgather_coalesced(to, from, options);
+                           });
     Draft draft = this->draft(c10d::OpType::ALLGATHER_COALESCED, "pccl:all_gather_coalesced", options.timeout, inputs);
     for (size_t i = 0; i < inputs.size(); i++) {
         Tensors by_rank;
@@ -168,6 +179,12 @@ WorkPointer Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors 
 }
 
 WorkPointer Backend::_allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &options) {
+    if (auto device = device_of(Tensors{input}))
+        return carry_moves(c10d::OpType::_ALLGATHER_BASE, "pccl:all_gather_into_tensor", Tensors{output},
+                           Tensors{input}, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host._allgather_base(to[0], from[0], options);
+                           });
     Draft draft = this->draft(c10d::OpType::_ALLGATHER_BASE, "pccl:all_gather_into_tensor", options.timeout, {input});
     draft_all_gather(draft, output, input);
     return launch(draft, options.asyncOp);
@@ -175,6 +192,11 @@ WorkPointer Backend::_allgather_base(at::Tensor &output, at::Tensor &input, cons
 
 WorkPointer Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                      const c10d::AllgatherOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::COALESCED, "pccl:all_gather_into_tensor_coalesced", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.allgather_into_tensor_coalesced(to, from, options);
+                           });
     if (outputs.size() != inputs.size()) fail(PCCL_INVALID, "there are not as many inputs as outputs");
     Draft draft =
         this->draft(c10d::OpType::COALESCED, "pccl:all_gather_into_tensor_coalesced", options.timeout, inputs);
@@ -186,6 +208,11 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &
 
 /* Only the two ends of a part know its length, so all members call these uneven. */
 WorkPointer Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::GATHER, "pccl:gather", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.gather(to, from, options);
+                           });
     Draft draft = this->draft(c10d::OpType::GATHER, "pccl:gather", options.timeout, inputs);
     const at::Tensor &input = only(inputs);
     Kind kind = kind_of(input.scalar_type());
@@ -210,6 +237,11 @@ WorkPointer Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, cons
 }
 
 WorkPointer Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &options) {
+    if (auto device = device_of(outputs))
+        return carry_moves(c10d::OpType::SCATTER, "pccl:scatter", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.scatter(to, from, options);
+                           });
     Draft draft =
         this->draft(c10d::OpType::SCATTER, "pccl:scatter", options.timeout, inputs.empty() ? Tensors() : inputs[0]);
     const at::Tensor &output = only(outputs);
@@ -236,6 +268,13 @@ WorkPointer Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, con
 
 WorkPointer Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                                    std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &options) {
+    if (auto device = device_of(Tensors{input}))
+        return carry_moves(c10d::OpType::ALLTOALL_BASE, "pccl:all_to_all_single", Tensors{output}, Tensors{input},
+                           *device,
+                           [options = asynchronous(options), output_splits, input_splits](Backend &host, auto &to,
+                                                                                          auto &from) mutable {
+                               return host.alltoall_base(to[0], from[0], output_splits, input_splits, options);
+                           });
     Draft draft = this->draft(c10d::OpType::ALLTOALL_BASE, "pccl:all_to_all_single", options.timeout, {input});
     check_alike(output, input);
     pccl_call call = draft.call(PCCL_ALL_TO_ALL);
@@ -251,6 +290,11 @@ WorkPointer Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::v
 }
 
 WorkPointer Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
+    if (auto device = device_of(inputs))
+        return carry_moves(c10d::OpType::ALLTOALL, "pccl:all_to_all", outputs, inputs, *device,
+                           [options = asynchronous(options)](Backend &host, auto &to, auto &from) mutable {
+                               return host.alltoall(to, from, options);
+                           });
     Draft draft = this->draft(c10d::OpType::ALLTOALL, "pccl:all_to_all", options.timeout, inputs);
     check_list(outputs, "output_tensor_list", draft.group());
     check_list(inputs, "input_tensor_list", draft.group());
@@ -285,6 +329,9 @@ WorkPointer Backend::gather_into_tensor(at::Tensor &output, at::Tensor &input, c
 /* ---------------------------------------------------------------- from one to another */
 
 WorkPointer Backend::send(Tensors &tensors, int to, int tag) {
+    if (auto device = device_of(tensors))
+        return carry_moves(c10d::OpType::SEND, "pccl:send", Tensors(), tensors, *device,
+                           [to, tag](Backend &host, auto &, auto &from) mutable { return host.send(from, to, tag); });
     Draft draft = this->draft(c10d::OpType::SEND, "pccl:send", c10d::kUnsetTimeout, tensors);
     const at::Tensor &tensor = only(tensors);
     pccl_call call = pair_call(draft, PCCL_SEND, tensor, tag);
@@ -307,10 +354,16 @@ WorkPointer Backend::receive(Tensors &tensors, uint32_t from, int tag, c10d::OpT
 }
 
 WorkPointer Backend::recv(Tensors &tensors, int from, int tag) {
+    if (auto device = device_of(tensors))
+        return carry_moves(c10d::OpType::RECV, "pccl:recv", tensors, Tensors(), *device,
+                           [from, tag](Backend &host, auto &to, auto &) { return host.recv(to, from, tag); });
     return receive(tensors, peer(*group(), from, "src"), tag, c10d::OpType::RECV, "pccl:recv");
 }
 
 WorkPointer Backend::recvAnysource(Tensors &tensors, int tag) {
+    if (auto device = device_of(tensors))
+        return carry_moves(c10d::OpType::RECVANYSOURCE, "pccl:recv_any_source", tensors, Tensors(), *device,
+                           [tag](Backend &host, auto &to, auto &) { return host.recvAnysource(to, tag); });
     return receive(tensors, PCCL_ANY_SOURCE, tag, c10d::OpType::RECVANYSOURCE, "pccl:recv_any_source");
 }
 

@@ -85,12 +85,12 @@ WorkPointer Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOpt
     auto group = std::make_shared<Group>(*this->group());
     group->tag = tag_of(group->name + " sparse");
     uint64_t sequence = sequence_.fetch_add(1) + 1;
-    auto errand = c10::make_intrusive<Errand>(rank_, c10d::OpType::_ALLREDUCE_SPARSE, "pccl:all_reduce_sparse",
-                                              sequence, tensors);
     std::shared_ptr<Standing> standing = this->standing();
+    auto errand = c10::make_intrusive<Errand>(standing, rank_, c10d::OpType::_ALLREDUCE_SPARSE,
+                                              "pccl:all_reduce_sparse", sequence, tensors, at::kCPU);
     Steps steps{standing, group, options.timeout};
     at::Tensor tensor = tensors[0]; /* not its alias: a copy replaces the parts of a sparse tensor */
-    return Errand::send(*standing->engine, std::move(errand), [steps, tensor] { steps(tensor); });
+    return Errand::send(standing->engine->lane, std::move(errand), [steps, tensor] { steps(tensor); });
 }
 
 } // namespace pccl_torch

@@ -140,6 +140,18 @@ def test_a_forked_child_has_no_part_in_it(ranks: Ranks) -> None:
     ranks.run(calls_of_a_child, 2, "native")
 
 
+def renumbered(rank: Rank) -> None:
+    with rank.group():
+        group = dist.group.WORLD
+        plain = dist.ProcessGroup(group.get_group_store(), rank.rank, rank.world)
+        torch.ops.pccl_torch.renumber(plain.boxed(), 5, 9)
+        assert (plain.rank(), plain.size()) == (5, 9)
+
+
+def test_a_group_may_get_another_rank_and_size(ranks: Ranks) -> None:
+    ranks.run(renumbered, 2, "native")
+
+
 # ---------------------------------------------------------------------------------------------- the cache
 
 
