@@ -32,6 +32,7 @@ from pccl.torch.calls import Calls, Started
 from pccl.torch.group import Group, tag_of
 from pccl.torch.options import Options
 from pccl.torch.runtime import Runtime
+from pccl.torch.span import Span
 from pccl.torch.work import Work
 
 DEVICES = ("cpu", "cuda")
@@ -304,11 +305,16 @@ class ProcessGroup(dist.ProcessGroup):
             self._refuse()
         if not torch.autograd._profiler_enabled():
             return self._start(prepare, opts)
-        span = torch.autograd.profiler.record_function(f"pccl:{title}")
-        with span:
+        span = Span(f"pccl:{title}")
+        try:
             work = self._start(prepare, opts)
-            if not work.is_settled:
-                work.get_future(span._call_end_callbacks_on_future)  # instead of at the end of this block
+        except BaseException:
+            span.close()
+            raise
+        if work.is_settled:
+            span.close()
+        else:
+            work.spans(span)
         return work
 
     def _refuse(self) -> NoReturn:

@@ -23,6 +23,7 @@ from torch.distributed import Work as TorchWork
 
 from pccl.errors import Aborted, PCCLError, WaitTimeout
 from pccl.torch import errors
+from pccl.torch.span import Span
 
 logger = logging.getLogger("pccl.torch")
 
@@ -60,6 +61,7 @@ class Work(TorchWork):
         self._info: Any = None
         self._ended: torch.futures.Future[Any]
         self._future: torch.futures.Future[Any] | None = None
+        self._span: Span | None = None
         self._lock = threading.Lock()
         self._over = False
         if not self._endings:
@@ -116,23 +118,28 @@ class Work(TorchWork):
     def _get_sequence_number(self) -> int:
         return self._number
 
-    def get_future(
-        self, prepare: Callable[[torch.futures.Future[Any]], object] = lambda future: None
-    ) -> torch.futures.Future[Any]:
-        """Done when it has ended; its value is the list of tensors. One that is new is given to `prepare` before
-        anybody can complete it."""
+    def spans(self, span: Span) -> None:
+        """Ends `span` when the operations have ended, and before anybody is told so."""
+        self._span = span
+        span.hand_over(lambda end: self._when_ended(self._endings, end))
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Done when it has ended; its value is the list of tensors."""
         with self._lock:
             if self._future is not None:
                 return self._future
             self._ended = torch.futures.Future()
             self._future = self._ended.then(self._give)
             endings = [] if self._over else self._endings
-            left = len(endings)
-        prepare(self._future)
-        if not endings:
+        if endings:
+            self._when_ended(endings, self._complete)
+        else:
             self._complete()
-            return self._future
-        counted = threading.Lock()
+        return self._future
+
+    def _when_ended(self, endings: list[Ending], then: Callable[[], None]) -> None:
+        """Has `then` called on a thread of its own once all `endings`, of which there are some, have ended."""
+        counted, left = threading.Lock(), len(endings)
 
         def ended() -> None:
             nonlocal left
@@ -140,11 +147,10 @@ class Work(TorchWork):
                 left -= 1
                 last = left == 0
             if last:
-                completer.put(self._complete)
+                completer.put(then)
 
         for it in endings:
             it.on_end(ended)
-        return self._future
 
     def _complete(self) -> None:
         self._settle(None)
@@ -169,6 +175,8 @@ class Work(TorchWork):
                 raise errors.translated(late) from None
             except PCCLError as ended:
                 failure = errors.translated(ended)
+            if self._span is not None and not self._aborted():
+                self._span.wait()
         with self._lock:
             if self._over:
                 return
