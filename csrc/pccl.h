@@ -380,9 +380,10 @@ enum {
                                same contributions give the same bits, whatever count, algorithm, ring order and root.
                                An algorithm that cannot is INVALID, a view whose shape is not FULL UNSUPPORTED. All
                                members set it, or none */
-    PCCL_SAME_MEMBERS = 64   /* any epoch since `expected_epoch` will do, as long as ranks mean the same members. For
-                               those   who call again what an epoch's end has failed: who does not would find its next call
-                               matched with one that another member makes for the first time */
+    /* Any epoch since `expected_epoch` will do, as long as ranks mean the same members. For those who call again what
+     * an epoch's end has failed: who does not would have its next call matched with one that another makes for the
+     * first time. */
+    PCCL_SAME_MEMBERS = 64
 };
 
 enum { PCCL_PRIORITY_MIN = -3, PCCL_PRIORITY_MAX = 3 };
