@@ -21,7 +21,7 @@ members than those that the group has fails, on all ranks, and the commit at the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch.distributed as dist
@@ -31,6 +31,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from pccl.errors import CallMismatch, InvalidArgument, PCCLError, PeerLost, Status
 from pccl.torch import errors, wrappers
+from pccl.torch.hooks import Compression
 from pccl.torch.members import ElasticRuntime, Meeting, elastic
 from pccl.torch.options import Options
 from pccl.torch.runtime import runtime_of
@@ -118,30 +119,33 @@ def commit() -> None:
 
 
 @contextlib.contextmanager
-def step(state: State | None = None, *models: nn.Module) -> Iterator[Change]:
+def step(state: State | None = None, *models: nn.Module, feedback: Sequence[Compression] = ()) -> Iterator[Change]:
     """One step: `reconfigure`s, rebuilds `models` if that changed anything, runs the block, and commits. What a lost
-    rank brought, in whatever form it came out of torch, is raised as RankLost."""
+    rank brought, in whatever form it came out of torch, is raised as RankLost. What the hooks in `feedback` have kept of
+    the step for later ones is taken back if it does not end well."""
     change = reconfigure(state)
     for model in models if change else ():
         rebuild(model)
     try:
         yield change
-    except RankLost:
-        raise
-    except Exception as failure:
+        commit()
+    except BaseException as failure:
+        for hook in feedback:
+            hook.undo()
         found = errors.cause(failure)
-        if found is None or found.status not in _LOST:
+        if found is None or found.status not in _LOST or isinstance(failure, RankLost):
             raise
         raise _typed(found) from failure
-    commit()
+    for hook in feedback:
+        hook.settle()
 
 
 def rebuild(model: nn.Module) -> None:
     """Makes a wrapped model fit the members of now, after a `reconfigure` that changed something: forgets gradients,
     and what an interrupted backward pass has left. Call it on all ranks, newcomers too, so that all begin alike.
 
-    For DistributedDataParallel. FSDP over a mesh whose shards are all there (HSDP that lost a replica) needs nothing
-    but to forget gradients. Raises InvalidArgument where a shard is gone."""
+    For DistributedDataParallel, and for FSDP2 whose shards are all there: HSDP that lost another replica. Raises
+    Unsupported where a shard is gone, which no other rank has."""
     wrappers.rebuild(model)
 
 

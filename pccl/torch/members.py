@@ -9,6 +9,7 @@ those of them that are left, in the order of that view; the default group is eve
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -104,12 +105,16 @@ class ElasticRuntime(Runtime):
         return Meeting(self.comm._admitted, frozenset(self._peers()) - {self.comm.peer_id}, True)
 
     def vote(self) -> int:
-        """Meets the others, however the last step ended: the epoch that all go on in. Who comes late from a step that
-        was lost finds others that have met already, and lost each other again: all of these try once more."""
+        """Meets the others, however the last step ended: the epoch that all go on in. What was called since then, as
+        wrappers and users do between steps, is settled first. Who comes late from a step that was lost finds others
+        that have met already, and lost each other again: all of these try once more."""
         known = self._epoch
         while True:
             self._engine().release_tags(self.comm.epoch)
             try:
+                if self._engine().pending():
+                    with contextlib.suppress(PeerLost):
+                        self.comm.commit()
                 return self.comm._vote(VoteKind.UPDATE_TOPOLOGY).epoch
             except CallMismatch:
                 if self.comm.epoch == known:

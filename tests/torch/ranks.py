@@ -87,6 +87,17 @@ class Ranks:
         assert not bad, "\n".join([*bad, (folder / "log").read_text()[-4000:]])
         return [value for _, value in outcomes]
 
+    def survivors(
+        self, function: Callable[..., Any], world: int, form: str, *arguments: Any, **environment: str
+    ) -> list[Any]:
+        """The same, where ranks kill themselves: what the others returned, by rank."""
+        statuses, folder = self.end_of(function, world, form, *arguments, **environment)
+        left = [rank for rank in range(world) if statuses[rank] != signal.SIGKILL]
+        outcomes = [_outcome(folder, rank) for rank in left]
+        bad = [f"rank {rank}: {text}" for rank, (good, text) in zip(left, outcomes, strict=True) if not good]
+        assert not bad, "\n".join([*bad, (folder / "log").read_text()[-4000:]])
+        return [value for _, value in outcomes]
+
     def end_of(
         self, function: Callable[..., Any], world: int, form: str, *arguments: Any, **environment: str
     ) -> tuple[list[int], Path]:
