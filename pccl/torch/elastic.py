@@ -121,8 +121,8 @@ def commit() -> None:
 @contextlib.contextmanager
 def step(state: State | None = None, *models: nn.Module, feedback: Sequence[Compression] = ()) -> Iterator[Change]:
     """One step: `reconfigure`s, rebuilds `models` if that changed anything, runs the block, and commits. What a lost
-    rank brought, in whatever form it came out of torch, is raised as RankLost. What the hooks in `feedback` have kept of
-    the step for later ones is taken back if it does not end well."""
+    rank brought, in whatever form it came out of torch, is raised as RankLost. What the hooks in `feedback` have kept
+    of the step for later ones is taken back if it does not end well."""
     change = reconfigure(state)
     for model in models if change else ():
         rebuild(model)

@@ -36,7 +36,8 @@ class State:
         state.step += 1
 
     Tensors are contiguous and on the CPU, and each is its rank's own copy of one value: no shard of a DTensor. An
-    optimizer gets its state at once, by a step that changes nothing, as members can only share what they all have.
+    optimizer gets its state at once, by a step that changes nothing, as members can only share what they all have (SGD
+    with dampening damps its first gradient, too, then).
     Raises InvalidArgument for what cannot be shared.
     """
 
