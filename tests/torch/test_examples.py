@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 60.0
-TESTED = {"torch_ddp.py", "torch_hsdp_diloco.py"}
+TESTED = {"torch_ddp.py", "torch_ddp_elastic.py", "torch_hsdp_diloco.py"}
 
 
 @pytest.fixture
@@ -97,3 +97,16 @@ def test_replicas_of_shards_end_alike(master: str, started: list[subprocess.Pope
     ends = [sorted(re.findall(r"(shard \d: weights \w{16})", output)) for output in outputs]
     assert len(ends[0]) == 2
     assert ends[0] == ends[1]
+
+
+def test_training_that_loses_a_rank_and_gets_another(started: list[subprocess.Popen[str]]) -> None:
+    command = [sys.executable, str(EXAMPLES / "torch_ddp_elastic.py")]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    shown = started[0].communicate(timeout=LIMIT_S)[0]
+    assert started[0].returncode == 0, shown
+    found = re.findall(r"step (\d+): (\d) ranks, loss ([\d.]+)", shown)
+    sizes = [int(size) for _, size, _ in found]
+    assert [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before] == [3, 2, 3]
+    losses = [float(loss) for _, _, loss in found]
+    assert losses[-1] < losses[0] / 1.5
+    assert max(losses[2:]) < losses[1] * 1.1, "the curve goes on"
