@@ -18,7 +18,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -79,13 +79,16 @@ class Ranks:
         self, function: Callable[..., Any], world: int, form: str, *arguments: Any, **environment: str
     ) -> list[Any]:
         """Calls `function(Rank, *arguments)` on each of `world` ranks: what they returned, by rank."""
-        statuses, folder = self.end_of(function, world, form, *arguments, **environment)
-        outcomes = [_outcome(folder, rank) for rank in range(world)]
-        bad = [
-            f"rank {rank}, status {statuses[rank]}: {text}" for rank, (good, text) in enumerate(outcomes) if not good
-        ]
-        assert not bad, "\n".join([*bad, (folder / "log").read_text()[-4000:]])
-        return [value for _, value in outcomes]
+        return self.outcomes(*self.end_of(function, world, form, *arguments, **environment))
+
+    def outcomes(self, statuses: list[int], folder: Path, killed: Sequence[int] = ()) -> list[Any]:
+        """What the ranks of a run returned, but for those that were to be killed."""
+        wrong = [f"rank {rank} ended with {statuses[rank]}" for rank in killed if statuses[rank] != signal.SIGKILL]
+        others = [rank for rank in range(len(statuses)) if rank not in killed]
+        outcomes = {rank: _outcome(folder, rank) for rank in others}
+        wrong += [f"rank {it}, status {statuses[it]}: {text}" for it, (good, text) in outcomes.items() if not good]
+        assert not wrong, "\n".join([*wrong, (folder / "log").read_text()[-4000:]])
+        return [value for _, value in outcomes.values()]
 
     def survivors(
         self, function: Callable[..., Any], world: int, form: str, *arguments: Any, **environment: str
