@@ -63,7 +63,7 @@ check: $(VENV)/installed-test $(VENV)/installed-dev
 	$(RUN)/python -m pytest $(SHARED) tests/unit
 	$(RUN)/python -m tests.sim.run --seeds 50
 
-stress: $(VENV)/installed-stress
+stress: $(VENV)/installed-stress $(VENV)/installed-bench
 	for scenario in churn partition master-loss flaky-links; do $(RUN)/pccl stress $$scenario || exit 1; done
 	$(RUN)/python stress/kill_one.py
 	$(RUN)/python stress/in_place_kills.py
@@ -73,6 +73,7 @@ stress: $(VENV)/installed-stress
 	$(RUN)/python stress/idle.py
 	$(RUN)/python stress/calls.py
 	$(RUN)/python stress/streams.py
+	for form in native python; do $(RUN)/python stress/torch_kills.py --form $$form || exit 1; done
 
 fuzz: $(VENV)/installed-test
 	CC=$(CLANG) $(RUN)/cmake -S csrc -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \

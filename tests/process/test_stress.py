@@ -57,6 +57,13 @@ def test_the_master_may_be_killed_while_operations_stream() -> None:
     assert "none failed; then a newcomer joined the restarted master" in output
 
 
+@pytest.mark.parametrize("form", ["native", "python"])
+def test_kills_in_mid_backward_cost_torch_one_step(form: str) -> None:
+    pytest.importorskip("torch")
+    output = stress("torch_kills.py", "--repeats", "2", "--seed", "2", "--form", form, "--no-limits")
+    assert "2 kills: no other parameters, no hang, no other end" in output
+
+
 def pccl_stress(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(pccl.__file__).parents[1]), "COLUMNS": "150"}
     environment["PATH"] = f"{path}:{environment['PATH']}" if path else environment["PATH"]
