@@ -195,16 +195,18 @@ ENDS = {
 EXIT_LIMIT_S = 5.0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ENDS)
 def test_programs_that_destroy_nothing_keep_their_exit_code(tmp_path: Path, form: str, how: str) -> None:
     """B65. Both end so, each on its own; the time that imports take is not counted."""
     last, code = ENDS[how]
-    program = PROGRAM + "print('ends', flush=True)\n" + last + "\n"
+    program = PROGRAM + "print('ends', flush=True); sys.stdin.readline()\n" + last + "\n"
     environment = {**os.environ, "PCCL_TORCH_BACKEND": form, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     children = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "store"), str(rank)],
             env=environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -215,6 +217,10 @@ def test_programs_that_destroy_nothing_keep_their_exit_code(tmp_path: Path, form
         assert it.stdout is not None
         assert it.stdout.readline() == "ends\n", it.communicate()
     begun = time.monotonic()
+    for it in children:  # only now: who raises does not wait for those that are behind
+        assert it.stdin is not None
+        it.stdin.write("\n")
+        it.stdin.flush()
     for it in children:
         _, errors = it.communicate(timeout=LIMIT_S)
         assert it.returncode == code, errors
