@@ -46,7 +46,6 @@ struct pccl__deferred {
     bool open;        /* something was started since the last commit */
     bool broken;      /* ... and the epoch has changed: to be repeated */
     uint32_t started; /* deferred operations so far; tells whether any came after a commit was called */
-    char mismatch[PCCL_MESSAGE_BYTES]; /* of an operation that had returned here already: the next call tells it */
 };
 
 struct pccl__core {

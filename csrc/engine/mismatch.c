@@ -4,10 +4,11 @@
  *
  * Who sees a frame with another stamp than its own tells both stamps to the members next to it; everyone passes that on
  * once and fails the operation with the same text. Who has not started it yet owes itself the failure: its call of that
- * number ends at once. Only that operation fails; after PCCL__DISCARD_MAX failures the epoch is renewed, so that
- * nothing piles up. Who was still in the epoch before when it was told did not listen: its call will stall, announce
- * itself, and be told again. What is owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep
- * more. Such a call has no number in the new epoch, in which the others do not make it any more.
+ * number ends at once. Only that operation fails, unless it was deferred and has returned somewhere: then the end of
+ * the epoch tells of it. After PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still
+ * in the epoch before when it was told did not listen: its call will stall, announce itself, and be told again. What is
+ * owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep more. Such a call has no number in the
+ * new epoch, in which the others do not make it any more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,9 +155,9 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     describe(text, &notice->key, rank_a, rank_b, &a, &b);
     struct pccl_operation *op = entry ? entry->operation : NULL;
     bool returned = started && !op && core->deferred.open; /* or it had failed before */
-    if (returned && !name.scope) snprintf(core->deferred.mismatch, sizeof core->deferred.mismatch, "%s", text);
     fail(core, name, op, !started, text, notice->data);
-    if (returned && name.scope) pccl__core_freeze(core, PCCL_MISMATCH, NULL, text); /* others know nothing of it */
+    /* No later call of ours can tell: those that have failed with it make other calls, and numbers would part. */
+    if (returned) pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {

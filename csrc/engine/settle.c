@@ -159,7 +159,6 @@ static void settle_operations(struct pccl__core *core, const pccl_view *view, pc
         pccl__operation_text(op, what, sizeof what);
         pccl__operation_lost(op, core->group.epoch, cause, "%s, aborted: %s", what, core->cause_text);
     }
-    core->deferred.mismatch[0] = 0;
     if (core->deferred.open) core->deferred.broken = !told;
     if (told) core->deferred.open = false;
 }

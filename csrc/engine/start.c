@@ -173,10 +173,6 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     } else if (pccl__is_stepwise(op) && core->deferred.broken) {
         pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST, "the step must be repeated: %.400s",
                              core->cause_text);
-    } else if (pccl__is_stepwise(op) && core->deferred.mismatch[0]) {
-        core->deferred.open = false;
-        pccl__operation_end(op, PCCL_MISMATCH, "%s", core->deferred.mismatch);
-        core->deferred.mismatch[0] = 0;
     } else if (pccl__has_root(op->call.collective) && op->call.root >= op->team->size) {
         pccl__operation_end(op, PCCL_INVALID, "root %u is outside a %s of %u", op->call.root,
                             op->call.scope ? "subgroup" : "group", op->team->size);
