@@ -15,9 +15,23 @@ import torch.distributed  # noqa: F401  the name is registered there
 from pccl.torch import hooks
 from pccl.torch.elastic import RankLost, commit, join, rebuild, reconfigure, step
 from pccl.torch.errors import cause
+from pccl.torch.inventory import Info, info
 from pccl.torch.options import Options
 from pccl.torch.state import State
 
 pccl_autoload.register()
 
-__all__ = ["Options", "RankLost", "State", "cause", "commit", "hooks", "join", "rebuild", "reconfigure", "step"]
+__all__ = [
+    "Info",
+    "Options",
+    "RankLost",
+    "State",
+    "cause",
+    "commit",
+    "hooks",
+    "info",
+    "join",
+    "rebuild",
+    "reconfigure",
+    "step",
+]

@@ -221,12 +221,3 @@ def _opened(path: Path, origin: Origin) -> Native:
         return Native(ctypes.CDLL(str(path)), path, origin)
     except (OSError, PCCLError) as failure:
         raise Unavailable(f"{path} cannot be loaded: {failure.__cause__ or failure}") from failure
-
-
-def statement() -> dict[str, Any]:
-    """For `pccl.torch.info`: whether there is a C++ form here, from where, or why not."""
-    try:
-        found = load()
-    except Unavailable as failure:
-        return {"native": False, "why": str(failure)}
-    return {"native": True, "origin": found.origin, "path": str(found.path)}

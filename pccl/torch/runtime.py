@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pccl import _native, request
@@ -43,6 +44,28 @@ _LAST_WORDS_S = 0.5
 _PATIENCE_MAX_S = 1_000_000.0
 
 
+@dataclass(frozen=True)
+class Statement:
+    """What a runtime says of itself. `ranks` are torch's, by rank in the membership; `transports` tells what the links
+    go through that were used, by that rank: "shm" or "tcp". `groups` are torch's names."""
+
+    ranks: tuple[int, ...]
+    rank: int
+    epoch: int
+    master: str
+    hosts_master: bool
+    transports: dict[int, str]
+    groups: tuple[str, ...]
+
+    def __str__(self) -> str:
+        here = ", which runs here" if self.hosts_master else ""
+        links = ", ".join(f"{rank} by {name}" for rank, name in sorted(self.transports.items())) or "none used yet"
+        return (
+            f"rank {self.rank} of {list(self.ranks)} in epoch {self.epoch}, master {self.master}{here}; "
+            f"links to ranks: {links}; groups: {', '.join(self.groups)}"
+        )
+
+
 class Runtime:
     """See the module. `world` has the torch ranks that it spans, by their rank in the founding view."""
 
@@ -66,6 +89,12 @@ class Runtime:
     def groups(self) -> int:
         """Groups that use it."""
         return sum(self._groups.values())
+
+    def statement(self) -> Statement:
+        """As it is now. Raises Closed."""
+        comm = self.comm
+        hosts, master = self._node is not None, str(comm._options.master)
+        return Statement(self.world, comm.rank, comm.epoch, master, hosts, comm.transports, tuple(self._groups))
 
     def spans(self, ranks: tuple[int, ...]) -> bool:
         """Whether a group of these torch ranks can use it: all are among its founders, and still members."""
@@ -148,6 +177,17 @@ def runtime_of(name: str) -> Runtime | None:
     """The one that a group of that name uses."""
     with _lock:
         return next((it for it in _runtimes if it.has(name)), None)
+
+
+def statements() -> tuple[Statement, ...]:
+    """Of all runtimes of this process that have a group, oldest first."""
+    with _lock:
+        present = list(_runtimes)
+    found = []
+    for it in present:
+        with contextlib.suppress(Closed):  # it ends meanwhile
+            found.append(it.statement())
+    return tuple(found)
 
 
 def runtime_for(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pccl.torch
 from pccl.bench.contenders.through_torch import ThroughTorch
-from pccl.torch import runtime
 
 
 class OwnTorch(ThroughTorch):
@@ -28,7 +27,7 @@ class OwnTorch(ThroughTorch):
     @property
     def transport(self) -> str:
         """Of all links; two joined by a plus sign if they differ."""
-        return "+".join(sorted({name for it in runtime._runtimes for name in it.comm.transports.values()}))
+        return "+".join(sorted({name for it in pccl.torch.info().runtimes for name in it.transports.values()}))
 
 
 contender = OwnTorch
