@@ -5,9 +5,17 @@
 
 namespace pccl_torch {
 
+namespace {
+
+/* As OVER in pccl/torch/errors.py. */
+const char over[] = " - this process group has ended: destroy it and make another one (an elastic run: reconfigure)";
+
+} // namespace
+
 std::exception_ptr failure(pccl_status status, const std::string &text) {
     const c10::SourceLocation here{__func__, "pccl", 0};
     std::string whole = std::string("pccl: ") + api.pccl_status_string(status) + ": " + text;
+    if (status == PCCL_PEER_LOST || status == PCCL_EXPELLED || status == PCCL_MASTER_LOST) whole += over;
     if (status == PCCL_INVALID) return std::make_exception_ptr(c10::ValueError(here, std::move(whole)));
     if (status == PCCL_UNSUPPORTED) return std::make_exception_ptr(c10::NotImplementedError(here, std::move(whole)));
     return std::make_exception_ptr(c10::DistBackendError(here, std::move(whole)));

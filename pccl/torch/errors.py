@@ -15,12 +15,17 @@ from pccl.errors import InvalidArgument, PCCLError, Status, Unsupported, error_f
 PREFIX = "pccl: "
 """What each text of ours begins with; the phrase of the status and a colon follow, then what pccl says."""
 
+OVER = " - this process group has ended: destroy it and make another one (an elastic run: reconfigure)"
+"""What texts end with where a communicator might go on, and a group of torch cannot."""
+_FINAL = (Status.PEER_LOST, Status.EXPELLED, Status.MASTER_LOST)
+
 _PHRASES = {_native.status_phrase(status): status for status in Status if status < Status.VERSION}
 
 
 def text_of(failure: PCCLError) -> str:
     """The text of the exception that torch's users see."""
-    return f"{PREFIX}{_native.status_phrase(failure.status)}: {failure}"
+    over = OVER if failure.status in _FINAL else ""
+    return f"{PREFIX}{_native.status_phrase(failure.status)}: {failure}{over}"
 
 
 def translated(failure: PCCLError) -> Exception:
