@@ -142,6 +142,7 @@ WorkPointer Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &options
     Draft draft = this->draft(c10d::OpType::REDUCE, "pccl:reduce", options.timeout, tensors);
     for (const at::Tensor &tensor : tensors) {
         check_reducible(tensor);
+        check_target(tensor, "the tensor"); /* not at the root alone: all ranks get the same answer */
         pccl_call call = draft.call(PCCL_REDUCE);
         call.op = reduction(options.reduceOp, &call.factor);
         call.root = static_cast<uint32_t>(options.rootRank);

@@ -90,6 +90,7 @@ class Calls:
     def reduce(self, tensor: Tensor, root: int, op: Any, timeout: float | None) -> Started:
         """In place at the root; the others keep what they have."""
         tensors.reducible(tensor, "tensor")
+        tensors.writable(tensor, "tensor")  # not at the root alone: all ranks refuse the same call
         started, kind = Started(outputs=[tensor]), tensors.reduction(op)
         if root == self._group.index:
             memory = started.writes(tensor, "tensor", keep=True)

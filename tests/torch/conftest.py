@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pccl.torch import native
 from tests.torch.ranks import Ranks
 
-FORMS = ("python", "native") if importlib.util.find_spec("pccl.torch.native") else ("python",)
+FORMS = ("python", "native")
 
 
 @pytest.fixture(scope="session")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     """Runs functions on several ranks."""
+    with contextlib.suppress(native.Unavailable):
+        native.load()  # if it must be compiled, then not in the time that a test has
     server = Ranks(Path(tmp_path_factory.mktemp("ranks")))
     yield server
     server.close()
