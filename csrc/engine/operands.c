@@ -9,7 +9,8 @@
  * back. */
 enum { STREAM_BYTES = 16 << 20 };
 
-/* Copies to lend of vectors of this size, those of all members again, take more of memory than they save of its way. */
+/* Of an all_reduce to an output of its own both inputs and sums are copied to be lent. Of vectors of this size, those
+ * of all members again, that takes more of memory than it saves of its way. */
 enum { LEND_BYTES = 32 << 20 };
 
 /* PREMUL_SUM goes on from a copy. */
@@ -34,6 +35,14 @@ static bool in_place(const struct pccl_operation *op) {
     return (uintptr_t)op->call.output == own;
 }
 
+/* In place there must be no difference between who gives its input up and who does not: for the latter, what is lent is
+ * the backup. */
+static bool may_lend(const struct pccl_operation *op, bool overwrites) {
+    if (overwrites || op->call.collective != PCCL_ALL_REDUCE) return true;
+    uint64_t bytes = pccl__layout_output(&op->layout) * op->element_bytes;
+    return bytes * max_u64(op->team->host_members, 1) < LEND_BYTES;
+}
+
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
  * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
  * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
@@ -43,8 +52,7 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     bool overwrites = pccl__layout_overwrites(op->call.collective) && in_place(op) && elements > 0;
     bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
     op->result = op->call.output;
-    uint64_t longer = max_u64(elements, pccl__layout_input(&op->layout)) * op->element_bytes;
-    op->lends = longer * max_u64(op->team->host_members, 1) < LEND_BYTES;
+    op->lends = may_lend(op, overwrites);
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
     op->shadow_bytes = elements * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
@@ -52,7 +60,6 @@ static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *
     /* What is copied without a receive is not saved: a scaled input is, in a scan. */
     op->shadow_streams = op->shadow_bytes * max_u64(op->team->host_members, 1) >= STREAM_BYTES;
     op->shadow_use = grows_there && !op->scaled ? PCCL__SHADOW_BACKUP : PCCL__SHADOW_RESULT;
-    if (op->shadow_use == PCCL__SHADOW_BACKUP) op->lends = true; /* the copy is made anyhow */
     if (op->shadow_use == PCCL__SHADOW_RESULT) op->result = op->shadow;
     return PCCL_OK;
 }

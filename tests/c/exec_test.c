@@ -3,7 +3,7 @@
  * exec_test.c - what chance seldom brings (what the executor does in general, core_test tries). Parts of very different
  * lengths: the longest of all may be the one that stays where it is, so that for most of its segments nothing moves.
  * Inputs that are scaled first and overwritten by the result: an abort brings them back as they were, for every plan,
- * and those of many tensors, too.
+ * and those of many tensors, too. Large inputs that are given up.
  */
 #include "engine/exec.h"
 
@@ -111,6 +111,44 @@ static void test_scaled_input_survives(pccl_collective collective, pccl_algorith
         EXPECT(memcmp(memory[rank], before, sizeof before) == 0, "%s by %s: input of rank %u is not what it was",
                pccl_collective_name(collective), pccl_algorithm_name(algorithm), rank);
         pccl__core_handle_free(ops[rank]);
+    }
+    cores_free(&c);
+}
+
+/* ---------------------------------------------------------------- large inputs that are given up */
+
+enum { GIVEN_UP = 8 << 20 };
+
+/* What others of the host have mapped is where its pieces are sent from, as those of an input that is kept are. */
+static void test_given_up_input_is_lent(pccl_algorithm algorithm) {
+    struct pccl__core_options options = {
+        .min_world_size = 2, .operation_timeout_ms = 60000, .stall_ms = 60000, .lend_least = 1};
+    struct cores c;
+    cores_make(&c, 2, &options);
+    float *memory[2];
+    pccl_operation *ops[2];
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        EXPECT((memory[rank] = malloc(GIVEN_UP * sizeof(float))));
+        for (int i = 0; i < GIVEN_UP; i++) memory[rank][i] = (float)(i % 1000 + (int)rank);
+        ops[rank] = cores_start(&c, rank,
+                                (pccl_call){.collective = PCCL_ALL_REDUCE,
+                                            .dtype = PCCL_FLOAT32,
+                                            .algorithm = algorithm,
+                                            .flags = PCCL_DISCARD_INPUT | PCCL_DEFERRED,
+                                            .count = GIVEN_UP,
+                                            .input = memory[rank],
+                                            .output = memory[rank]});
+        EXPECT(!ops[rank]->shadow && c.core[rank]->exec.lent_bytes > 0, "%s", pccl_algorithm_name(algorithm));
+    }
+    cores_run(&c, 10000);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        EXPECT(ops[rank]->ended && ops[rank]->status == PCCL_OK, "%s", ops[rank]->text);
+        int wrong = 0;
+        for (int i = 0; i < GIVEN_UP; i++) wrong += memory[rank][i] != (float)(2 * (i % 1000) + 1);
+        EXPECT(wrong == 0, "%d wrong by %s", wrong, pccl_algorithm_name(algorithm));
+        EXPECT(c.core[rank]->exec.lent_bytes == 0);
+        pccl__core_handle_free(ops[rank]);
+        free(memory[rank]);
     }
     cores_free(&c);
 }
@@ -230,6 +268,8 @@ int main(void) {
             if (pccl__planner_find((pccl_collective)c, (pccl_algorithm)a))
                 for (int many = 0; many <= (c == PCCL_ALL_REDUCE); many++)
                     test_scaled_input_survives((pccl_collective)c, (pccl_algorithm)a, many);
+    test_given_up_input_is_lent(PCCL_RING);
+    test_given_up_input_is_lent(PCCL_DIRECT);
     test_last_word_behind_a_full_window();
     test_last_word_of_a_stopped_epoch();
     test_longest_part_stays(0);
