@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pccl.torch import native
+from pccl.torch import native, toolchain
 from tests.torch.ranks import Ranks
-
-FORMS = ("python", "native")
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +23,18 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     server.close()
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=["python", "native"])
 def form(request: pytest.FixtureRequest) -> str:
     """The form of the backend that the ranks use."""
+    if request.param == "native":
+        request.getfixturevalue("native_form")
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def native_form() -> None:
+    """For tests of the form in C++ alone, which needs a compiler."""
+    try:
+        toolchain.compiler()
+    except toolchain.CannotCompile as failure:
+        pytest.skip(f"no form in C++: {failure}")

@@ -18,7 +18,7 @@ import pccl
 from pccl.torch import cause, native
 from tests.torch.ranks import Rank, Ranks
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("native_form")]
 
 ENDS_S = 20
 
