@@ -13,12 +13,16 @@
 
 static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
 
-/* How many segments may be under way at a time; at least one. While lengths are on their way nobody knows how many
- * there will be. */
+/* How many segments may be under way at a time; at least one. Within a host they wait for no wire, and should not drive
+ * each other out of the caches before they are read. While lengths are on their way nobody knows how many there will
+ * be. */
 static void open_window(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t left = PCCL__WINDOWS_BYTES - min_u64(exec->windows_bytes, PCCL__WINDOWS_BYTES);
     uint64_t window = min_u64(left / scratch_bytes(op), PCCL__WINDOW_SEGMENTS);
-    window = min_u64(window, PCCL__WINDOW_TASKS / max_u64(op->schedule->plan.steps_count, 1));
+    uint64_t steps = max_u64(op->schedule->plan.steps_count, 1);
+    uint64_t cached = max_u64(PCCL__WINDOW_CACHED / (steps * scratch_bytes(op)), PCCL__WINDOW_LEAST);
+    window = min_u64(window, op->team->one_host ? cached : window);
+    window = min_u64(window, PCCL__WINDOW_TASKS / steps);
     uint64_t segments = op->lengths_first && op->segments ? UINT32_MAX : op->segments;
     op->slots = (uint32_t)min_u64(segments, max_u64(window, 1));
     exec->windows_bytes += op->slots * scratch_bytes(op);

@@ -33,6 +33,8 @@
 
 enum {
     PCCL__WINDOW_SEGMENTS = 16,
+    PCCL__WINDOW_LEAST = 4,
+    PCCL__WINDOW_CACHED = 8 * 1024 * 1024, /* bytes that all steps of a window move, where all share a host */
     PCCL__WINDOW_TASKS = 1 << 14,
     PCCL__WINDOWS_BYTES = 64 * 1024 * 1024,
     PCCL__LENT_BYTES = 64 * 1024 * 1024,
