@@ -110,7 +110,6 @@ def found_too_late(rank: Rank) -> list[str]:
     calls: list[Callable[[], object]] = [
         lambda: dist.broadcast(torch.ones(length), 0),
         lambda: dist.reduce(torch.ones(length), 2),
-        lambda: dist.all_reduce(torch.ones(3)) if rank.rank else dist.broadcast(torch.ones(3), 0),
     ]
     texts = []
     for number, call in enumerate(calls):
