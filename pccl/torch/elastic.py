@@ -79,7 +79,7 @@ def reconfigure(state: State | None = None) -> Change:
     behind. The default group has all members; another one those of its own that are left.
 
     A newcomer joins the run here, which takes as long as the others need to come here. Blocks until all have called.
-    Raises PendingOperations after operations that no `commit` settled, and what `Communicator.update_topology` and
+    Operations that no `commit` settled are settled here. Raises what `Communicator.update_topology` and
     `sync_shared_state` raise.
     """
     runtime = _runtime()
