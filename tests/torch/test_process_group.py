@@ -16,6 +16,9 @@ from tests.torch.ranks import Rank, Ranks
 
 pytestmark = pytest.mark.process
 
+TELLS_OF_EXCEPTIONS = torch.__version__ >= "2.13"
+"""Torch 2.9 could not hand a C++ work's exception to Python, not even that there is none."""
+
 OPS: dict[str, Callable[[int, int], object]] = {}
 
 
@@ -44,7 +47,8 @@ def all_reduce(rank: int, world: int) -> None:
     work = dist.all_reduce(x, op=dist.ReduceOp.AVG, async_op=True)
     assert work.wait()
     assert work.is_completed()
-    assert work.exception() is None
+    if TELLS_OF_EXCEPTIONS:
+        assert work.exception() is None
     equal(x, sum(own(it, 4) for it in range(world)) / world)
 
 
