@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 60.0
-TESTED = {"torch_ddp.py", "torch_ddp_elastic.py", "torch_hsdp_diloco.py"}
+TESTED = {"torch_ddp.py", "torch_ddp_elastic.py", "torch_hsdp_diloco.py", "torch_transformer.py"}
 
 
 @pytest.fixture
@@ -110,3 +110,12 @@ def test_training_that_loses_a_rank_and_gets_another(started: list[subprocess.Po
     losses = [float(loss) for _, _, loss in found]
     assert losses[-1] < losses[0] / 1.5
     assert max(losses[2:]) < losses[1] * 1.1, "the curve goes on"
+
+
+def test_what_that_trains_learns(started: list[subprocess.Popen[str]]) -> None:
+    command = [sys.executable, str(EXAMPLES / "torch_transformer.py")]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    losses = [float(line.split()[-1]) for line in started[0].communicate(timeout=LIMIT_S)[0].splitlines()]
+    assert started[0].returncode == 0
+    assert len(losses) == 3
+    assert losses == sorted(losses, reverse=True)

@@ -144,7 +144,7 @@ def test_joining_goes_step_by_step() -> None:
     assert "call update_topology" in peer.explain()
     assert peer.opened("10.0.0.2", 2, 2, 4, 2) == [Tell(Register("10.0.0.2", 2, 2, 4))]
     view = _view(admitted=(1,))
-    assert peer.received(view, 3) == [Install(view, 1, ()), Resolve(CONNECT_CALL)]
+    assert peer.received(view, 3) == [Install(view, 1, ()), Resolve(CONNECT_CALL, epoch=4)]
     assert (peer.rank, peer.epoch, peer.view, peer.census) == (1, 4, view, view.census)
     assert peer.explain() == ""
 
@@ -328,7 +328,7 @@ def test_a_vote_ends_with_its_result() -> None:
     assert peer.vote(PENDING, 1, b"", 0, 0) == [Tell(Vote(1, PENDING, b""))]
     assert "are_peers_pending: waiting" in peer.explain()
     assert peer.received(_result(call=9), 0) == []
-    assert peer.received(_result(), 0) == [Resolve(1, True, b"x")]
+    assert peer.received(_result(), 0) == [Resolve(1, True, b"x", 4)]
     assert peer.received(_result(), 0) == []
 
 
@@ -405,7 +405,7 @@ def test_the_census_is_that_of_the_last_joint_call_that_ended_well_or_of_the_epo
     assert peer.census == Census(9, 3, 4)
     peer.vote(UPDATE, 3, b"", 0, 0)
     peer.received(_view(5, 4, census=Census(8, 3, 3)), 0)
-    assert peer.received(_result(call=3, census=Census(9, 3, 4)), 0) == [Resolve(3, True, b"x")]
+    assert peer.received(_result(call=3, census=Census(9, 3, 4)), 0) == [Resolve(3, True, b"x", 4)]
     assert peer.census == Census(8, 3, 3), "an answer that is told again is older than the view behind it"
     peer.vote(UPDATE, 4, b"", 0, 0)
     peer.abandon(4, 0)
@@ -419,7 +419,7 @@ def test_an_answer_whose_view_is_missing_is_asked_for_again_with_the_view() -> N
     assert peer.received(_result(epoch=5), 0) == [Tell(Hello(PROTOCOL_VERSION, SECRET, 0, 4))]
     assert Vote(1, UPDATE, b"") in _told(peer.received(_welcome(), 0))
     peer.received(_view(5, 4), 0)
-    assert peer.received(_result(epoch=5), 0) == [Resolve(1, True, b"x")]
+    assert peer.received(_result(epoch=5), 0) == [Resolve(1, True, b"x", 5)]
 
 
 def _beats(peer: PeerProtocol, until: int, answer: bool) -> list[PeerOutput]:

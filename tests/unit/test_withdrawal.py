@@ -314,7 +314,7 @@ def test_a_newcomer_whose_view_is_on_its_way_is_a_member() -> None:
     assert bench.peer("b").ends() == []
     bench.reconnect("b")
     bench.run()
-    assert bench.peer("b").ends() == [Resolve(0)]
+    assert bench.peer("b").ends() == [Resolve(0, epoch=2)]
 
 
 # ----------------------------------------------------------------------------------------- peers that break the rules
