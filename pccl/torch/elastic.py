@@ -11,6 +11,7 @@
         except pccl.torch.RankLost:
             continue                                    # the others see the same: repeat the step
         optimizer.step()
+        optimizer.zero_grad()
         state.step += 1
 
 The one idea: between two steps all ranks meet (`reconfigure`). There newcomers are admitted, the groups that exist are
