@@ -52,10 +52,9 @@ class Limit:
 LIMITS = {
     "error": Limit(1000, 1000),
     "step": Limit(200, 1000),
-    "join": Limit(100, 500),
-    "pause": Limit(30, 500),
+    "join": Limit(100, 100),
+    "pause": Limit(30, 30),
 }
-"""The last two are a few messages and 8 MiB: the largest one shows how long somebody waited for a core."""
 
 
 @dataclass
