@@ -157,6 +157,50 @@ const char *pccl_reduce_op_name(pccl_reduce_op op);           /* "sum" */
 const char *pccl_collective_name(pccl_collective collective); /* "all_reduce" */
 const char *pccl_algorithm_name(pccl_algorithm algorithm);    /* "ring" */
 
+/* ---------------------------------------------------------------- quantized payloads */
+
+/* What floats may become on the wire. All but casts come in blocks that have their own parameters. */
+typedef enum pccl_format {
+    PCCL_EXACT = 0,
+    PCCL_TO_BFLOAT16 = 1,
+    PCCL_TO_FLOAT16 = 2,
+    PCCL_UINT8_MIN_MAX = 3,    /* 256 steps from the lowest to the highest value of a block, both exact */
+    PCCL_INT8_MIN_MAX = 4,     /* the same, with codes that count from -128 */
+    PCCL_UINT8_ZERO_POINT = 5, /* a step and which code is zero: zeros are exact */
+    PCCL_INT8_ZERO_POINT = 6,
+    PCCL_INT8_BLOCK = 7, /* codes -127 to 127 (-7 to 7, -1 to 1): the block's largest magnitude and zero are exact */
+    PCCL_INT4_BLOCK = 8,
+    PCCL_INT2_BLOCK = 9,
+    PCCL_E4M3_BLOCK = 10, /* float8, scaled so that the block's largest magnitude is float8's, 448 or 57,344 */
+    PCCL_E5M2_BLOCK = 11,
+    PCCL_FORMAT_COUNT = 12
+} pccl_format;
+
+typedef struct pccl_quantization {
+    pccl_format format;
+    uint32_t block;     /* how many values share parameters: a multiple of 32, at most 65,536; 0 is 1,024. Of casts 0 */
+    uint8_t stochastic; /* rounding: 0 to nearest even, 1 up or down at random, so that errors average out */
+    uint8_t propagate;  /* what is not finite: 0 is an error, 1 makes its block (of casts: the value) NaN */
+    uint8_t rotate;     /* 1: each block goes through a random Hadamard transform, which spreads outliers */
+    uint64_t seed;      /* of the random choices; equal on all members */
+} pccl_quantization;
+
+const char *pccl_format_name(pccl_format format); /* "int8_block"; "?" outside the list */
+
+/* Errors: INVALID, also for PCCL_EXACT and where `dtype` is none of float16, bfloat16, float32, float64. */
+pccl_status pccl_quantization_check(const pccl_quantization *quantization, pccl_dtype dtype, pccl_error *error);
+
+/* Of the wire form of `count` values; 0 where there is none. */
+uint64_t pccl_quantized_bytes(const pccl_quantization *quantization, uint64_t count);
+
+/* What `count` values are on the wire (pccl_quantized_bytes of them), and back. Any alignment; may not overlap.
+ * Errors: INVALID, also where a value cannot be encoded: `wire` is then undefined. */
+pccl_status pccl_quantize(const pccl_quantization *quantization, pccl_dtype dtype, const void *values, uint64_t count,
+                          void *wire, pccl_error *error);
+/* Any bytes decode to something. Errors: INVALID. */
+pccl_status pccl_dequantize(const pccl_quantization *quantization, pccl_dtype dtype, const void *wire, uint64_t count,
+                            void *values, pccl_error *error);
+
 typedef struct pccl_peer_id {
     uint8_t bytes[16];
 } pccl_peer_id;

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel/codec.h"
 #include "pccl.h"
 
 /* target[i] = left[i] op right[i]. `target` may equal `left` or `right`, no other overlap. */
@@ -44,6 +45,7 @@ struct pccl__kernels {
     pccl__reduce_fn *reduce[PCCL_REDUCE_OP_COUNT][PCCL_DTYPE_COUNT];
     pccl__divide_fn *divide[PCCL_DTYPE_COUNT];
     pccl__scale_fn *scale[PCCL_DTYPE_COUNT];
+    pccl__fold_fn *fold;
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* Castagnoli, RFC 3720; start with 0 */
 };
 

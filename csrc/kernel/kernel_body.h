@@ -233,8 +233,14 @@ static void scale_f16(void *target, const void *source, double factor, size_t co
 }
 #endif
 
+/* Quantized payloads. */
+#include "kernel/codec_body.h"
+#include "kernel/rotate_body.h"
+#include "kernel/fold_body.h"
+
 static void kernels_fill(struct pccl__kernels *kernels, const char *level) {
     kernels->level = level;
+    kernels->fold = fold_blocks;
 #define FILL_SUMS(DTYPE, NAME)                                                                                         \
     kernels->reduce[PCCL_SUM][DTYPE] = kernels->reduce[PCCL_AVG][DTYPE] = sum_##NAME;                                  \
     kernels->reduce[PCCL_PROD][DTYPE] = prod_##NAME;
