@@ -28,6 +28,7 @@ static const char *const phrases[] = {
     [PCCL_STATE] = "shared state error",
     [PCCL_PENDING] = "still running",
     [PCCL_PEER_DIED] = "peer died",
+    [PCCL_QUANTIZATION] = "cannot be quantized",
 };
 
 const char *pccl_status_string(pccl_status status) {

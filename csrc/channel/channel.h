@@ -41,7 +41,7 @@ enum {
     PCCL__EAGER_BYTES = 64 * 1024,
     PCCL__EAGER_WINDOW = 4 * 1024 * 1024,
     PCCL__TRANSFER_BYTES = 16 * 1024 * 1024, /* the largest transfer */
-    PCCL__STAMP_BYTES = 24,
+    PCCL__STAMP_BYTES = 32,
     PCCL__NOTICE_BYTES = 512,
     PCCL__DISCARD_MAX = 64
 };

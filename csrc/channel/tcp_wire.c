@@ -30,12 +30,12 @@ enum {
     AT_STEP = 68,
     AT_SEGMENT = 72,
     AT_STAMP = 76,
-    AT_BYTES = 100,
-    AT_OFFSET = 104,
-    AT_PAYLOAD_BYTES = 108,
-    AT_PAYLOAD_CRC = 112,
-    AT_ADDRESS = 112, /* of what is shown; else the two beside it */
-    AT_ARGUMENT = 116
+    AT_BYTES = 108,
+    AT_OFFSET = 112,
+    AT_PAYLOAD_BYTES = 116,
+    AT_PAYLOAD_CRC = 120,
+    AT_ADDRESS = 120, /* of what is shown; else the two beside it */
+    AT_ARGUMENT = 124
 };
 _Static_assert(AT_STAMP + PCCL__STAMP_BYTES == AT_BYTES && AT_ARGUMENT + 4 == TCP_HEADER_BYTES, "header layout");
 

@@ -3,7 +3,7 @@
  * tcp_wire.h - what TCP connections carry: a greeting, its answer, then frames. Encode, decode, validate; no I/O.
  *
  * Must not know: sockets, channels, whose memory a payload goes to. All numbers are little-endian at fixed places. A
- * header has a CRC32C of its own, always: a damaged length or key must never be believed, and 120 bytes cost some
+ * header has a CRC32C of its own, always: a damaged length or key must never be believed, and 128 bytes cost some
  * 20 ns with SSE 4.2. A decoder answers only for what it proves: the caller still compares counts with its own state.
  */
 #ifndef PCCL_CHANNEL_TCP_WIRE_H
@@ -12,10 +12,10 @@
 #include "channel/channel.h"
 
 enum {
-    TCP_WIRE_VERSION = 5,
+    TCP_WIRE_VERSION = 6,
     TCP_HELLO_BYTES = 88,
     TCP_ANSWER_BYTES = 32,
-    TCP_HEADER_BYTES = 120,
+    TCP_HEADER_BYTES = 128,
     TCP_FRAME_MAX = 1024 * 1024, /* payload bytes of one frame */
     TCP_STRIPES_MAX = 64
 };

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "base/status.h"
+#include "engine/coding.h"
 #include "engine/tensors.h"
 #include "kernel/kernel.h"
 #include "plan/plan.h"
@@ -62,6 +63,8 @@ pccl_status pccl__call_check(const pccl_call *call, pccl_error *error) {
     const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
     if (call->algorithm != PCCL_AUTO && !planner)
         return pccl__fail(error, PCCL_INVALID, "no algorithm %s for %s", pccl_algorithm_name(call->algorithm), name);
+    status = pccl__coding_check(call, planner, error);
+    if (status != PCCL_OK) return status;
     bool fixed = call->flags & PCCL_DETERMINISTIC;
     if (fixed && !pccl__reduces(call->collective))
         return pccl__fail(error, PCCL_INVALID, "%s reduces nothing that could be deterministic", name);

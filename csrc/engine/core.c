@@ -243,6 +243,8 @@ static void transfer_done(struct pccl__core *core, struct pccl__channel *channel
         pccl_status status = pccl__exec_completed(&core->exec, op, transfer);
         if (status == PCCL_MISMATCH)
             pccl__core_mismatch(core, op, &transfer->stamp, pccl__exec_origin(op, transfer), &transfer->peer_stamp);
+        else if (status == PCCL_QUANTIZATION)
+            pccl__core_unfit(core, op);
         else if (status != PCCL_OK)
             pccl__operation_failed(op, status);
         else

@@ -140,6 +140,8 @@ void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id
 /* ---- mismatch.c */
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, const struct pccl__stamp *own,
                          uint32_t other_rank, const struct pccl__stamp *other);
+/* operation->coding.unfit says what of ours cannot be quantized. */
+void pccl__core_unfit(struct pccl__core *core, struct pccl_operation *operation);
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                           const struct pccl__stamp *stamp);
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice);

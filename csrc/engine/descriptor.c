@@ -5,17 +5,35 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "kernel/codec.h"
 
 /* What is where in a stamp: collective u8, dtype u8, op u8, algorithm u8, then these. */
-enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20, TENSORS = 22 };
+enum { ROOT = 4, COUNT = 8, SIZE = 16, FLAGS = 20, TENSORS = 22, FORMAT = 24, MANNER = 25, BLOCK = 26, SEED = 28 };
 /* Of uneven parts that all members know, COUNT is the sum and ROOT a digest of their lengths; of tensors that are
  * reduced together as well, and TENSORS is how many more than one they are. */
 enum { FLAG_DEFERRED = 1, FLAG_UNEVEN = 2, FLAG_PRIVATE = 4, FLAG_DETERMINISTIC = 8, FLAG_COALESCED = 16 };
+/* Of what is quantized: how, the block in units of 32 values, and a digest of the seed where that counts. */
+enum { MANNER_STOCHASTIC = 1, MANNER_PROPAGATE = 2, MANNER_ROTATE = 4, BLOCK_UNIT = 32 };
+
+enum { DETAIL_TEXT = 256 };
 
 static uint32_t digest_of(const uint64_t *begins, uint32_t size) {
     uint8_t digest[16];
     pccl_hash128(begins, ((size_t)size + 1) * sizeof *begins, digest);
     return get_u32(digest);
+}
+
+static void pack_quantization(uint8_t *b, const pccl_quantization *quantization) {
+    if (quantization->format == PCCL_EXACT) return;
+    struct pccl__codec codec = pccl__codec_of(quantization);
+    bool seeded = codec.stochastic || codec.rotate;
+    uint8_t digest[16];
+    pccl_hash128(&codec.seed, sizeof codec.seed, digest);
+    b[FORMAT] = (uint8_t)codec.format;
+    b[MANNER] = (uint8_t)((codec.stochastic ? MANNER_STOCHASTIC : 0) | (codec.propagate ? MANNER_PROPAGATE : 0) |
+                          (codec.rotate ? MANNER_ROTATE : 0));
+    put_u16(b + BLOCK, (uint16_t)(codec.block / BLOCK_UNIT));
+    put_u32(b + SEED, seeded ? get_u32(digest) : 0);
 }
 
 struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__layout *layout,
@@ -39,6 +57,7 @@ struct pccl__stamp pccl__stamp_pack(const pccl_call *call, const struct pccl__la
         flags |= FLAG_UNEVEN | (private ? FLAG_PRIVATE : 0);
     }
     put_u16(b + FLAGS, flags);
+    if (has_data) pack_quantization(b, &call->quantization);
     return stamp;
 }
 
@@ -69,7 +88,16 @@ static void detail_of(const struct pccl__stamp *stamp, char *text, size_t bytes)
     else if (flags & FLAG_UNEVEN)
         used += (size_t)snprintf(text + used, bytes - used, ", uneven counts #%08x", get_u32(b + ROOT));
     if (!pccl__is_pair(collective)) /* that has but one */
-        snprintf(text + used, bytes - used, ", algorithm=%s", pccl_algorithm_name((pccl_algorithm)b[3]));
+        used +=
+            (size_t)snprintf(text + used, bytes - used, ", algorithm=%s", pccl_algorithm_name((pccl_algorithm)b[3]));
+    if (b[FORMAT] == PCCL_EXACT) return;
+    used += (size_t)snprintf(text + used, bytes - used, ", quantization=%s", pccl_format_name((pccl_format)b[FORMAT]));
+    if (get_u16(b + BLOCK))
+        used += (size_t)snprintf(text + used, bytes - used, ", block=%u", get_u16(b + BLOCK) * BLOCK_UNIT);
+    used += (size_t)snprintf(text + used, bytes - used, "%s%s%s", b[MANNER] & MANNER_STOCHASTIC ? ", stochastic" : "",
+                             b[MANNER] & MANNER_PROPAGATE ? ", nan=propagate" : "",
+                             b[MANNER] & MANNER_ROTATE ? ", rotated" : "");
+    if (get_u32(b + SEED)) snprintf(text + used, bytes - used, ", seed #%08x", get_u32(b + SEED));
 }
 
 void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[PCCL__DESCRIPTOR_TEXT]) {
@@ -79,7 +107,7 @@ void pccl__stamp_text(const struct pccl__stamp *stamp, bool receives, char text[
         snprintf(text, PCCL__DESCRIPTOR_TEXT, "%s()", pccl_collective_name((pccl_collective)b[0]));
         return;
     }
-    char detail[128];
+    char detail[DETAIL_TEXT];
     detail_of(stamp, detail, sizeof detail);
     bool pair = pccl__is_pair((pccl_collective)b[0]);
     uint32_t flags = get_u16(b + FLAGS);

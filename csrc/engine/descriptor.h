@@ -11,7 +11,7 @@
 #include "engine/layout.h"
 #include "pccl.h"
 
-enum { PCCL__DESCRIPTOR_TEXT = 160 };
+enum { PCCL__DESCRIPTOR_TEXT = 320 };
 
 /* Everything that all members must agree on. `algorithm` is the chosen one, never AUTO. Fields without a meaning for
  * the collective (the op of a broadcast, the root of an all_reduce) are zero in the stamp, and so is the length of

@@ -6,37 +6,28 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "engine/coding.h"
 #include "engine/operands.h"
 #include "engine/piece.h"
 
 /* ---------------------------------------------------------------- the window */
-
-static size_t scratch_bytes(const struct pccl_operation *op) { return op->segment_elements * op->element_bytes; }
 
 /* How many segments may be under way at a time; at least one. Within a host they wait for no wire, and should not drive
  * each other out of the caches before they are read. While lengths are on their way nobody knows how many there will
  * be. */
 static void open_window(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t left = PCCL__WINDOWS_BYTES - min_u64(exec->windows_bytes, PCCL__WINDOWS_BYTES);
-    uint64_t window = min_u64(left / scratch_bytes(op), PCCL__WINDOW_SEGMENTS);
+    uint64_t window = min_u64(left / op->scratch_bytes, PCCL__WINDOW_SEGMENTS);
     uint64_t steps = max_u64(op->schedule->plan.steps_count, 1);
-    uint64_t cached = max_u64(PCCL__WINDOW_CACHED / (steps * scratch_bytes(op)), PCCL__WINDOW_LEAST);
+    uint64_t cached = max_u64(PCCL__WINDOW_CACHED / (steps * op->scratch_bytes), PCCL__WINDOW_LEAST);
     window = min_u64(window, op->team->one_host ? cached : window);
     window = min_u64(window, PCCL__WINDOW_TASKS / steps);
     uint64_t segments = op->lengths_first && op->segments ? UINT32_MAX : op->segments;
     op->slots = (uint32_t)min_u64(segments, max_u64(window, 1));
-    exec->windows_bytes += op->slots * scratch_bytes(op);
+    exec->windows_bytes += op->slots * op->scratch_bytes;
 }
 
 /* ---------------------------------------------------------------- tasks */
-
-static struct pccl__task *task_at(const struct pccl_operation *op, uint32_t slot, uint32_t step) {
-    return &op->task[(size_t)slot * op->schedule->plan.steps_count + step];
-}
-
-static const struct pccl__step *step_of(const struct pccl_operation *op, const struct pccl__task *task) {
-    return &op->schedule->plan.steps[task->step];
-}
 
 /* The last write of a chunk that belongs to our result. */
 static bool lands_in_result(const struct pccl_operation *op, const struct pccl__task *task, struct pccl__piece piece) {
@@ -62,7 +53,7 @@ static void fill_transfer(struct pccl_operation *op, struct pccl__transfer *tran
 
 static void fill(struct pccl_operation *op, struct pccl__task *task, const void *data, struct pccl__piece piece) {
     const struct pccl__plan *plan = &op->schedule->plan;
-    const struct pccl__step *step = step_of(op, task);
+    const struct pccl__step *step = pccl__step_of(op, task);
     uint32_t name = plan->once ? step->chunk : step->round * plan->chunks + step->chunk;
     fill_transfer(op, &task->transfer, name, op->slot[task->slot].segment, data, piece.bytes);
     if (pccl__pieces_are_private(op) && !op->lengths_first) /* only the two of them know, so the two must agree */
@@ -82,17 +73,17 @@ static pccl_status post(struct pccl__channel *channel, struct pccl_operation *op
 }
 
 static struct pccl__piece piece_for(const struct pccl_operation *op, const struct pccl__task *task) {
-    return pccl__piece_of(op, step_of(op, task)->chunk, op->slot[task->slot].segment);
+    return pccl__piece_of(op, pccl__step_of(op, task)->chunk, op->slot[task->slot].segment);
 }
 
 static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    if (task->scratch && pccl__step_is_send(step_of(op, task))) exec->lent_bytes -= scratch_bytes(op);
-    pccl__pool_put(exec->pool, task->scratch, scratch_bytes(op));
+    if (task->scratch && pccl__step_is_send(pccl__step_of(op, task))) exec->lent_bytes -= op->scratch_bytes;
+    pccl__pool_put(exec->pool, task->scratch, op->scratch_bytes);
     task->scratch = NULL;
 }
 
 static pccl_status post_task(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task, bool send) {
-    pccl_status status = post(channel_to(exec, op, step_of(op, task)->peer), op, &task->transfer, send);
+    pccl_status status = post(channel_to(exec, op, pccl__step_of(op, task)->peer), op, &task->transfer, send);
     if (status == PCCL_OK)
         task->state = PCCL__TASK_POSTED;
     else /* what else completes before the epoch stops may try again */
@@ -116,19 +107,29 @@ static const void *copy_for_sending(struct pccl__exec *exec, struct pccl_operati
     const void *backup = is_input ? pccl__operands_back(op, piece, op->slot[task->slot].segment) : NULL;
     if (backup) return backup;
     if (value && exec->lent_bytes >= PCCL__LENT_BYTES) return NULL;
-    task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
+    task->scratch = pccl__pool_take(exec->pool, op->scratch_bytes);
     if (!task->scratch) return NULL;
-    exec->lent_bytes += scratch_bytes(op);
+    exec->lent_bytes += op->scratch_bytes;
     if (value) return memcpy(task->scratch, value, piece.bytes);
     pccl__operands_gather(op, piece, task->scratch);
     return task->scratch;
 }
 
+static pccl_status post_coded(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task,
+                              struct pccl__piece piece) {
+    const uint8_t *wire;
+    pccl_status status = pccl__coding_wire(exec, op, task, &wire);
+    if (status != PCCL_OK) return status;
+    fill(op, task, wire, piece);
+    return post_task(exec, op, task, true);
+}
+
 static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     uint32_t previous = op->schedule->previous[task->step];
     struct pccl__piece piece = piece_for(op, task);
+    if (op->coding.on && !piece.is_length) return post_coded(exec, op, task, piece);
     const void *value =
-        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : pccl__task_at(op, task->slot, previous)->value;
     bool apart = !value && piece.bytes > 0;
     const void *copy = apart || should_lend(exec, op, task->step, piece, value)
                            ? copy_for_sending(exec, op, task, piece, value)
@@ -139,17 +140,18 @@ static pccl_status post_send(struct pccl__exec *exec, struct pccl_operation *op,
 }
 
 /* Copies land in the result when they are the last write and it lies together, lengths where they are kept; all else
- * lands in scratch. */
+ * lands in scratch, as does what is decoded from there. */
 static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     struct pccl__piece piece = piece_for(op, task);
-    bool lands = !piece.is_length && step_of(op, task)->kind == PCCL__COPY && lands_in_result(op, task, piece);
+    bool copies = !piece.is_length && !op->coding.on && pccl__step_of(op, task)->kind == PCCL__COPY;
+    bool lands = copies && lands_in_result(op, task, piece);
     void *target = lands ? pccl__piece_result(op, piece) : NULL;
     if (piece.is_length)
         target = pccl__length_at(op, piece.chunk);
     else if (target)
         pccl__operands_save(op, piece, op->slot[task->slot].segment);
     else
-        target = task->scratch = pccl__pool_take(exec->pool, scratch_bytes(op));
+        target = task->scratch = pccl__pool_take(exec->pool, op->scratch_bytes);
     if (!target) return PCCL_NO_MEMORY;
     fill(op, task, target, piece);
     return post_task(exec, op, task, false);
@@ -157,8 +159,11 @@ static pccl_status post_receive(struct pccl__exec *exec, struct pccl_operation *
 
 static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     uint32_t previous = op->schedule->previous[task->step];
-    if (previous == PCCL__NO_STEP) return;
-    struct pccl__task *source = task_at(op, task->slot, previous);
+    if (previous == PCCL__NO_STEP) {
+        if (op->coding.on) pccl__coding_input_read(exec, op, task);
+        return;
+    }
+    struct pccl__task *source = pccl__task_at(op, task->slot, previous);
     if (--source->readers == 0) drop_scratch(exec, op, source);
 }
 
@@ -166,7 +171,7 @@ static void read_done(struct pccl__exec *exec, struct pccl_operation *op, struct
 static pccl_status post_ahead(struct pccl__exec *exec, struct pccl_operation *op, uint32_t slot_index) {
     struct pccl__slot *slot = &op->slot[slot_index];
     while (slot->posted < PCCL__RECEIVES_AHEAD && slot->next_receive < op->schedule->receives_count) {
-        struct pccl__task *task = task_at(op, slot_index, op->schedule->receives[slot->next_receive]);
+        struct pccl__task *task = pccl__task_at(op, slot_index, op->schedule->receives[slot->next_receive]);
         if (task->state == PCCL__TASK_WAITING) {
             pccl_status status = post_receive(exec, op, task);
             if (status != PCCL_OK) return status;
@@ -183,7 +188,7 @@ static bool take_segment(struct pccl_operation *op, uint32_t slot_index) {
     struct pccl__slot *slot = &op->slot[slot_index];
     *slot = (struct pccl__slot){.segment = op->admitted++};
     for (uint32_t i = 0; i < schedule->plan.steps_count; i++) {
-        struct pccl__task *task = task_at(op, slot_index, i);
+        struct pccl__task *task = pccl__task_at(op, slot_index, i);
         *task = (struct pccl__task){.step = i, .slot = slot_index};
         bool moves = pccl__piece_of(op, schedule->plan.steps[i].chunk, slot->segment).moves;
         task->state = moves ? PCCL__TASK_WAITING : PCCL__TASK_DONE;
@@ -191,6 +196,7 @@ static bool take_segment(struct pccl_operation *op, uint32_t slot_index) {
         for (uint32_t d = schedule->first_dependent[i]; d != PCCL__NO_STEP; d = schedule->next_dependent[d])
             task->readers++;
     }
+    if (op->coding.on) pccl__coding_admit(op, slot_index);
     return slot->open > 0;
 }
 
@@ -198,7 +204,7 @@ static pccl_status post_first(struct pccl__exec *exec, struct pccl_operation *op
     const struct pccl__schedule *schedule = op->schedule;
     pccl_status status = post_ahead(exec, op, slot_index); /* first, so that data find their place */
     for (uint32_t i = 0; i < schedule->plan.steps_count && status == PCCL_OK; i++) {
-        struct pccl__task *task = task_at(op, slot_index, i);
+        struct pccl__task *task = pccl__task_at(op, slot_index, i);
         if (!pccl__step_is_send(&schedule->plan.steps[i]) || schedule->previous[i] != PCCL__NO_STEP) continue;
         if (task->state == PCCL__TASK_WAITING) status = post_send(exec, op, task);
     }
@@ -229,9 +235,9 @@ static void reduce(struct pccl__exec *exec, struct pccl_operation *op, struct pc
                    struct pccl__piece piece, uint8_t *target) {
     uint32_t previous = op->schedule->previous[task->step];
     const uint8_t *ours =
-        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : task_at(op, task->slot, previous)->value;
+        previous == PCCL__NO_STEP ? pccl__piece_input(op, piece) : pccl__task_at(op, task->slot, previous)->value;
     const uint8_t *theirs = task->transfer.data;
-    bool received_first = step_of(op, task)->kind == PCCL__REDUCE_LEFT;
+    bool received_first = pccl__step_of(op, task)->kind == PCCL__REDUCE_LEFT;
     pccl__reduce_fn *kernel = exec->kernels->reduce[op->call.op][op->call.dtype];
     if (ours) {
         kernel(target, received_first ? theirs : ours, received_first ? ours : theirs, piece.place.elements);
@@ -247,7 +253,7 @@ static void reduce(struct pccl__exec *exec, struct pccl_operation *op, struct pc
 /* A result that lies in several tensors, or that others wait for who have mapped scratch, is finished in scratch, from
  * where it is sent. */
 static void combine(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
-    const struct pccl__step *step = step_of(op, task);
+    const struct pccl__step *step = pccl__step_of(op, task);
     struct pccl__piece piece = piece_for(op, task);
     bool lands = lands_in_result(op, task, piece);
     if (lands) pccl__operands_save(op, piece, op->slot[task->slot].segment);
@@ -271,17 +277,26 @@ static void take_copy(struct pccl_operation *op, struct pccl__task *task) {
     pccl__operands_spread(op, piece, task->value);
 }
 
+static pccl_status take_in(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
+    bool copies = pccl__step_of(op, task)->kind == PCCL__COPY;
+    if (op->coding.on && !piece_for(op, task).is_length)
+        return copies ? pccl__coding_take(exec, op, task) : pccl__coding_combine(exec, op, task);
+    if (copies)
+        take_copy(op, task);
+    else
+        combine(exec, op, task);
+    return PCCL_OK;
+}
+
 /* Applies an arrived receive whose predecessor is done, wakes its dependents, goes on with a receive that was waiting
  * for it. */
 static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task) {
     const struct pccl__schedule *schedule = op->schedule;
     while (task) {
         uint32_t previous = schedule->previous[task->step], slot = task->slot, step = task->step;
-        if (previous != PCCL__NO_STEP && task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
-        if (step_of(op, task)->kind == PCCL__COPY)
-            take_copy(op, task);
-        else
-            combine(exec, op, task);
+        if (previous != PCCL__NO_STEP && pccl__task_at(op, slot, previous)->state != PCCL__TASK_DONE) return PCCL_OK;
+        pccl_status status = take_in(exec, op, task);
+        if (status != PCCL_OK) return status;
         read_done(exec, op, task);
         if (task->scratch && (task->value != task->scratch || task->readers == 0)) drop_scratch(exec, op, task);
         op->open_receives--;
@@ -289,15 +304,15 @@ static pccl_status apply(struct pccl__exec *exec, struct pccl_operation *op, str
         task->state = PCCL__TASK_DONE;
         struct pccl__task *next = NULL;
         for (uint32_t d = schedule->first_dependent[step]; d != PCCL__NO_STEP; d = schedule->next_dependent[d]) {
-            struct pccl__task *dependent = task_at(op, slot, d);
+            struct pccl__task *dependent = pccl__task_at(op, slot, d);
             if (pccl__step_is_send(&schedule->plan.steps[d])) {
-                pccl_status status = post_send(exec, op, dependent);
+                status = post_send(exec, op, dependent);
                 if (status != PCCL_OK) return status;
             } else if (dependent->state == PCCL__TASK_ARRIVED) {
                 next = dependent;
             }
         }
-        pccl_status status = post_ahead(exec, op, slot);
+        status = post_ahead(exec, op, slot);
         if (status == PCCL_OK) status = close_task(exec, op, task);
         if (status != PCCL_OK) return status;
         task = next; /* its slot is still open, so it was not re-used */
@@ -319,14 +334,15 @@ static pccl_status take_tables(struct pccl__exec *exec, struct pccl_operation *o
     size_t slots = op->slots * sizeof *op->slot, finish = steps * sizeof(struct pccl__transfer);
     size_t tasks = (size_t)op->slots * op->schedule->plan.steps_count * sizeof *op->task;
     size_t pieces = op->shadow_use == PCCL__SHADOW_BACKUP ? (size_t)op->schedule->plan.chunks * op->segments : 0;
-    size_t lengths = pccl__lengths_bytes(op);
-    op->tables_bytes = tasks + finish + slots + pieces + lengths + steps + 1;
+    size_t lengths = pccl__lengths_bytes(op), inputs = pccl__coding_tables_bytes(op);
+    op->tables_bytes = tasks + finish + inputs + slots + pieces + lengths + steps + 1;
     op->tables = pccl__pool_take(exec->pool, op->tables_bytes);
     if (!op->tables) return PCCL_NO_MEMORY;
     uint8_t *at = op->tables;
     op->task = (struct pccl__task *)at;
     op->finish.transfer = (struct pccl__transfer *)(at += tasks);
-    op->slot = (struct pccl__slot *)(at += finish);
+    op->coding.inputs = (struct pccl__coded_input *)(at += finish);
+    op->slot = (struct pccl__slot *)(at += inputs);
     op->saved = at + slots;
     op->lengths = op->saved + pieces;
     op->finish.heard = op->lengths + lengths;
@@ -371,8 +387,10 @@ static pccl_status begin_data(struct pccl__exec *exec, struct pccl_operation *op
 
 pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op) {
     op->element_bytes = pccl_dtype_bytes(op->call.dtype);
+    pccl__coding_begin(op);
     pccl_status status = pccl__pieces_cut(op, exec->segment_bytes, op->team->one_host && op->team->crowded);
     if (status != PCCL_OK) return status;
+    op->scratch_bytes = pccl__coding_scratch(op);
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
     status = pccl__operands_place(exec, op);
@@ -416,7 +434,7 @@ static bool contradicts(struct pccl_operation *op, struct pccl__task *task) {
 }
 
 uint32_t pccl__exec_origin(const struct pccl_operation *op, const struct pccl__transfer *transfer) {
-    uint32_t chunk = step_of(op, LIST_ENTRY(transfer, struct pccl__task, transfer))->chunk;
+    uint32_t chunk = pccl__step_of(op, LIST_ENTRY(transfer, struct pccl__task, transfer))->chunk;
     return op->team->members[pccl__layout_origin(&op->layout, chunk)];
 }
 
@@ -458,7 +476,7 @@ void pccl__exec_cancel(struct pccl__exec *exec, struct pccl_operation *op, pccl_
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
-            cancel_one(channel_to(exec, op, plan->steps[i].peer), &task_at(op, slot, i)->transfer, why);
+            cancel_one(channel_to(exec, op, plan->steps[i].peer), &pccl__task_at(op, slot, i)->transfer, why);
     for (uint32_t i = 0; i < op->finish.steps; i++) {
         const struct pccl__step *step = &op->finish.schedule->plan.steps[i];
         if (why == PCCL_OK && pccl__step_is_send(step)) continue;
@@ -471,8 +489,9 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
     if (op->tables) {
         for (uint32_t i = 0; i < op->slots * op->schedule->plan.steps_count; i++)
             if (op->task[i].scratch) drop_scratch(exec, op, &op->task[i]);
+        pccl__coding_release(exec, op);
     }
-    exec->windows_bytes -= op->slots * scratch_bytes(op);
+    exec->windows_bytes -= op->slots * op->scratch_bytes;
     op->slots = 0;
     pccl__pool_put(exec->pool, op->tables, op->tables_bytes);
     pccl__operands_release(exec, op);
@@ -492,7 +511,7 @@ uint32_t pccl__exec_waits_for(const struct pccl__exec *exec, const struct pccl_o
     const struct pccl__plan *plan = &op->schedule->plan;
     for (uint32_t slot = 0; slot < op->slots; slot++)
         for (uint32_t i = 0; i < plan->steps_count; i++)
-            if (task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[op->links[plan->steps[i].peer]] = 1;
+            if (pccl__task_at(op, slot, i)->transfer.state == PCCL__POSTED) waits[op->links[plan->steps[i].peer]] = 1;
     for (uint32_t i = op->finish.next; op->finish.begun && i < op->finish.steps; i++) {
         const struct pccl__step *step = &op->finish.schedule->plan.steps[i];
         if (!pccl__step_is_send(step) && !op->finish.heard[i]) waits[op->finish.ranks[step->peer]] = 1;

@@ -65,9 +65,10 @@ static uint64_t length_of_all(const struct pccl__layout *layout, const uint64_t 
 
 /* Of the whole vector, cut as evenly as can be. */
 static struct pccl__place slice(const struct pccl__layout *layout, uint32_t chunk, bool in_input, bool in_result) {
-    uint64_t base = layout->count / layout->chunks, extra = layout->count % layout->chunks;
-    uint64_t begin = chunk * base + min_u64(chunk, extra); /* extras go to the first chunks */
-    return (struct pccl__place){.elements = base + (chunk < extra),
+    uint64_t unit = max_u64(layout->unit, 1), units = unit > 1 ? div_ceil(layout->count, unit) : layout->count;
+    uint64_t base = units / layout->chunks, extra = units % layout->chunks; /* extras go to the first chunks */
+    uint64_t begin = min_u64((chunk * base + min_u64(chunk, extra)) * unit, layout->count);
+    return (struct pccl__place){.elements = min_u64((base + (chunk < extra)) * unit, layout->count - begin),
                                 .input = in_input ? begin : PCCL__NOWHERE,
                                 .result = in_result ? begin : PCCL__NOWHERE};
 }

@@ -38,6 +38,7 @@ struct pccl__layout {
     const uint32_t *ring;                /* ranks by position; NULL: positions are ranks */
     uint32_t chunks;                     /* of the plan */
     uint64_t count;                      /* of the vector, or of a part; of uneven parts, of our own */
+    uint32_t unit;                       /* slices of a vector begin at multiples of it; 0 is 1 */
     bool uneven;
     bool to_each; /* the plan's trait PCCL__TO_EACH */
     /* Where each rank's part begins in our buffers of uneven parts, and the end [size + 1]; else NULL. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * mismatch.c - members called different things under one operation name (G6).
+ * mismatch.c - operations that nobody can complete: members called different things under one name (G6), or one of them
+ * has a value that cannot be quantized.
  *
- * Who sees a frame with another stamp than its own tells both stamps to the members next to it; everyone passes that on
- * once and fails the operation with the same text. Who has not started it yet owes itself the failure: its call of that
- * number ends at once. Only that operation fails, unless it was deferred and has returned somewhere: then the end of
- * the epoch tells of it. After PCCL__DISCARD_MAX failures the epoch is renewed, so that nothing piles up. Who was still
- * in the epoch before when it was told did not listen: its call will stall, announce itself, and be told again. What is
- * owed outlives the epoch, the youngest OWED_MAX of it: nobody can make us keep more. Such a call has no number in the
- * new epoch, in which the others do not make it any more.
+ * Who sees a frame with another stamp than its own tells both stamps to the members next to it, and who has such a
+ * value where it is; everyone passes that on once and fails the operation with the same text. Who has not started it
+ * yet owes itself the failure: its call of that number ends at once. Only that operation fails, unless it was deferred
+ * and has returned somewhere: then the end of the epoch tells of it. After PCCL__DISCARD_MAX failures the epoch is
+ * renewed, so that nothing piles up. Who was still in the epoch before when it was told did not listen: its call will
+ * stall, announce itself, and be told again. What is owed outlives the epoch, the youngest OWED_MAX of it: nobody can
+ * make us keep more. Such a call has no number in the new epoch, in which the others do not make it any more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,19 @@
 
 enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES, OWED_MAX = PCCL__DISCARD_MAX };
 
+/* What is where in a notice: two ranks and their stamps; or one rank, NOBODY, and what it could not quantize. */
+enum { RANK_A = 0, RANK_B = 4, STAMP_A = 8, STAMP_B = STAMP_A + PCCL__STAMP_BYTES };
+enum { ELEMENT = 8, TENSOR = 16, VALUE = 20, FORMAT = 24, IS_SUM = 25 };
+#define NOBODY UINT32_MAX
+#define ALONE  UINT32_MAX /* not one of several tensors */
+
 struct mismatch {
     struct list link;
-    uint64_t epoch;               /* in which it was met, ... */
-    pccl_operation_name name;     /* ... under this name */
-    bool owed;                    /* our call of that number has not come yet */
-    uint32_t ahead;               /* owed from an epoch before: after so many numbered calls of this one it is due */
+    uint64_t epoch;           /* in which it was met, ... */
+    pccl_operation_name name; /* ... under this name */
+    bool owed;                /* our call of that number has not come yet */
+    uint32_t ahead;           /* owed from an epoch before: after so many numbered calls of this one it is due */
+    pccl_status status;
     uint8_t notice[NOTICE_BYTES]; /* as it was told */
     char text[PCCL_MESSAGE_BYTES];
 };
@@ -74,6 +82,34 @@ static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key,
              rank_b, what_b);
 }
 
+static void describe_unfit(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key, const uint8_t *notice) {
+    char name[PCCL__NAME_TEXT], tensor[32] = "";
+    pccl__name_text(pccl__key_name(key), key->epoch, name);
+    if (get_u32(notice + TENSOR) != ALONE) snprintf(tensor, sizeof tensor, " of tensor %u", get_u32(notice + TENSOR));
+    uint32_t bits = get_u32(notice + VALUE);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    snprintf(text, PCCL_MESSAGE_BYTES,
+             "operation %s: rank %u cannot quantize %s element %llu%s, which is %g, to %s: values must be finite and "
+             "within its range",
+             name, get_u32(notice + RANK_A), notice[IS_SUM] ? "the sum at" : "its input's",
+             (unsigned long long)get_u64(notice + ELEMENT), tensor, (double)value,
+             pccl_format_name((pccl_format)notice[FORMAT]));
+}
+
+/* What a notice says. */
+static pccl_status read_notice(const struct pccl__key *key, const uint8_t *notice, char text[PCCL_MESSAGE_BYTES]) {
+    if (get_u32(notice + RANK_B) == NOBODY) {
+        describe_unfit(text, key, notice);
+        return PCCL_QUANTIZATION;
+    }
+    struct pccl__stamp a, b;
+    memcpy(a.bytes, notice + STAMP_A, sizeof a.bytes);
+    memcpy(b.bytes, notice + STAMP_B, sizeof b.bytes);
+    describe(text, key, get_u32(notice + RANK_A), get_u32(notice + RANK_B), &a, &b);
+    return PCCL_MISMATCH;
+}
+
 /* From now on frames of this operation go to nowhere. */
 static void discard(struct pccl__core *core, pccl_operation_name name) {
     struct pccl__key key = pccl__name_key(core->group.epoch, name);
@@ -83,14 +119,18 @@ static void discard(struct pccl__core *core, pccl_operation_name name) {
     }
 }
 
-static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, bool owed,
-                 const char *text, const uint8_t notice[NOTICE_BYTES]) {
+/* `returned`: it has succeeded here. Then no later call of ours can tell: those that have failed with it make other
+ * calls, and numbers would part. */
+static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op, bool owed, bool returned,
+                 const uint8_t notice[NOTICE_BYTES]) {
     struct pccl__key key = pccl__name_key(core->group.epoch, name);
     struct pccl__stamp stamp = {{0}};
+    char text[PCCL_MESSAGE_BYTES];
+    pccl_status status = read_notice(&key, notice, text);
     pccl__core_notify(core, PCCL__NOTICE_MISMATCH, &key, &stamp, notice, NOTICE_BYTES);
     struct mismatch *mismatch = calloc(1, sizeof *mismatch);
     if (!mismatch) {
-        pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
+        pccl__core_freeze(core, status, NULL, text);
         return;
     }
     list_init(&mismatch->link);
@@ -98,26 +138,46 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     mismatch->epoch = core->group.epoch;
     mismatch->name = name;
     mismatch->owed = owed;
+    mismatch->status = status;
     memcpy(mismatch->notice, notice, sizeof mismatch->notice);
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
-    if (op) pccl__operation_end(op, PCCL_MISMATCH, "%s", text);
+    if (op) pccl__operation_end(op, status, "%s", text);
     if (++core->failed_count >= PCCL__DISCARD_MAX) /* what else is open has no part in it, and may be retried */
-        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many mismatched operations in one epoch");
+        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many operations that nobody can complete in one epoch");
+    else if (returned)
+        pccl__core_freeze(core, status, NULL, text);
 }
 
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, const struct pccl__stamp *own,
                          uint32_t other_rank, const struct pccl__stamp *other) {
-    pccl_operation_name name = op->name;
-    struct pccl__key key = pccl__name_key(core->group.epoch, name);
     uint8_t data[NOTICE_BYTES];
-    put_u32(data, core->group.rank);
-    put_u32(data + 4, other_rank);
-    memcpy(data + 8, own->bytes, PCCL__STAMP_BYTES);
-    memcpy(data + 8 + PCCL__STAMP_BYTES, other->bytes, PCCL__STAMP_BYTES);
-    char text[PCCL_MESSAGE_BYTES];
-    describe(text, &key, core->group.rank, other_rank, own, other);
-    fail(core, name, op, false, text, data);
+    put_u32(data + RANK_A, core->group.rank);
+    put_u32(data + RANK_B, other_rank);
+    memcpy(data + STAMP_A, own->bytes, PCCL__STAMP_BYTES);
+    memcpy(data + STAMP_B, other->bytes, PCCL__STAMP_BYTES);
+    fail(core, op->name, op, false, false, data);
+}
+
+void pccl__core_unfit(struct pccl__core *core, struct pccl_operation *op) {
+    const struct pccl__unfit *unfit = &op->coding.unfit;
+    uint8_t data[NOTICE_BYTES] = {0};
+    uint64_t element = unfit->element;
+    uint32_t tensor = ALONE, bits;
+    struct pccl__stretch at = {0};
+    if (op->tensors && pccl__tensors_next(op->tensors, element, element + 1, &at)) {
+        tensor = at.tensor;
+        element -= op->tensors->begins[tensor];
+    }
+    memcpy(&bits, &unfit->value, sizeof bits);
+    put_u32(data + RANK_A, core->group.rank);
+    put_u32(data + RANK_B, NOBODY);
+    put_u64(data + ELEMENT, element);
+    put_u32(data + TENSOR, tensor);
+    put_u32(data + VALUE, bits);
+    data[FORMAT] = (uint8_t)op->coding.codec.format;
+    data[IS_SUM] = unfit->is_sum;
+    fail(core, op->name, op, false, false, data);
 }
 
 static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
@@ -142,22 +202,14 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {
     if (notice->key.epoch != core->group.epoch || core->frozen || notice->bytes != NOTICE_BYTES) return;
     pccl_operation_name name = pccl__key_name(&notice->key);
-    uint32_t rank_a = get_u32(notice->data), rank_b = get_u32(notice->data + 4);
-    struct pccl__stamp a, b;
-    memcpy(a.bytes, notice->data + 8, sizeof a.bytes);
-    memcpy(b.bytes, notice->data + 8 + PCCL__STAMP_BYTES, sizeof b.bytes);
     if (find(core, name)) return;
     struct pccl__entry *entry = pccl__tags_entry(&core->tags, name);
     struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
     bool started = tag && name.sequence < tag->next_sequence;
     if (pccl__scope_is_pair(name.scope) && !started) return; /* who sends and who receives find out by what has come */
-    char text[PCCL_MESSAGE_BYTES];
-    describe(text, &notice->key, rank_a, rank_b, &a, &b);
     struct pccl_operation *op = entry ? entry->operation : NULL;
     bool returned = started && !op && core->deferred.open; /* or it had failed before */
-    fail(core, name, op, !started, text, notice->data);
-    /* No later call of ours can tell: those that have failed with it make other calls, and numbers would part. */
-    if (returned) pccl__core_freeze(core, PCCL_MISMATCH, NULL, text);
+    fail(core, name, op, !started, returned, notice->data);
 }
 
 bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op) {
@@ -165,7 +217,7 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
     pccl_operation_name next = {.tag = op->call.tag, .scope = op->call.scope, .sequence = tag ? tag->next_sequence : 0};
     struct mismatch *mismatch = due(core, next);
     if (mismatch) {
-        pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
+        pccl__operation_end(op, mismatch->status, "%s", mismatch->text);
         forget(mismatch);
         return true;
     }
@@ -175,7 +227,7 @@ bool pccl__core_owed_mismatch(struct pccl__core *core, struct pccl_operation *op
     struct pccl__entry *entry;
     if (pccl__tags_begin(&core->tags, next.scope, next.tag, &entry) != PCCL_OK)
         pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "no memory to number an operation");
-    pccl__operation_end(op, PCCL_MISMATCH, "%s", mismatch->text);
+    pccl__operation_end(op, mismatch->status, "%s", mismatch->text);
     return true;
 }
 

@@ -31,8 +31,9 @@ static pccl_status scale_input(struct pccl__exec *exec, struct pccl_operation *o
 
 static bool in_place(const struct pccl_operation *op) {
     if (op->tensors) return op->tensors->in_place;
-    uintptr_t own = (uintptr_t)op->call.input + pccl__layout_own(&op->layout) * op->element_bytes; /* of NULL, too */
-    return (uintptr_t)op->call.output == own;
+    uintptr_t in = (uintptr_t)op->call.input, out = (uintptr_t)op->call.output; /* NULL, too */
+    uintptr_t own = pccl__layout_own(&op->layout) * op->element_bytes;
+    return pccl__layout_all_in_output(op->call.collective) ? in == out + own : out == in + own;
 }
 
 /* In place there must be no difference between who gives its input up and who does not: for the latter, what is lent is
@@ -43,18 +44,23 @@ static bool may_lend(const struct pccl_operation *op, bool overwrites) {
     return bytes * max_u64(op->team->host_members, 1) < LEND_BYTES;
 }
 
+/* In place, what is decoded overwrites what it was made of; of an all_gather or broadcast that is but our own part. */
+static bool decodes_own(const struct pccl_operation *op) { return op->coding.equal && !op->coding.reduces; }
+
 /* Where the result grows. Out of place: in the output. In place an abort must find the input again, unless the caller
  * gave it up, and no send may still read what is overwritten. Where the schedule sees to that (those of ring and tree
  * do), the result grows in the output itself, and each piece is saved just before, while it is in the cache anyway.
  * Others (small sizes, scaled inputs) build the result in the shadow, which is published at the end. */
 static pccl_status place_result(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t elements = pccl__layout_output(&op->layout);
-    bool overwrites = pccl__layout_overwrites(op->call.collective) && in_place(op) && elements > 0;
-    bool grows_there = op->schedule->in_place && pccl__layout_chunks_stay(&op->layout);
+    bool decodes = decodes_own(op) && pccl__layout_input(&op->layout) > 0;
+    bool overwrites = (pccl__layout_overwrites(op->call.collective) || decodes) && in_place(op) && elements > 0;
+    bool grows_there = decodes || (op->schedule->in_place && pccl__layout_chunks_stay(&op->layout));
     op->result = op->call.output;
     op->lends = may_lend(op, overwrites);
     if (!overwrites || (grows_there && op->call.flags & PCCL_DISCARD_INPUT)) return PCCL_OK;
-    op->shadow_bytes = elements * op->element_bytes;
+    op->shadow_begin = decodes ? pccl__layout_own(&op->layout) : 0;
+    op->shadow_bytes = (decodes ? pccl__layout_input(&op->layout) : elements) * op->element_bytes;
     op->shadow = pccl__pool_take(exec->pool, op->shadow_bytes);
     if (!op->shadow) return PCCL_NO_MEMORY;
     /* What is copied without a receive is not saved: a scaled input is, in a scan. */
@@ -70,7 +76,7 @@ pccl_status pccl__operands_place(struct pccl__exec *exec, struct pccl_operation 
 }
 
 static uint8_t *backup_of(const struct pccl_operation *op, struct pccl__piece piece) {
-    return op->shadow + piece.place.result * op->element_bytes;
+    return op->shadow + (piece.place.result - op->shadow_begin) * op->element_bytes;
 }
 
 static void save(struct pccl_operation *op, struct pccl__piece piece, uint32_t segment, bool streams) {
@@ -107,6 +113,7 @@ void pccl__operands_spread(const struct pccl_operation *op, struct pccl__piece p
 }
 
 void pccl__operands_keep(struct pccl_operation *op) {
+    if (decodes_own(op) && op->schedule->plan.steps_count > 0) return; /* it comes from what is sent */
     if (!op->tensors && (!op->input || !op->result || op->input == op->result)) return;
     uint32_t first, end;
     pccl__layout_kept(&op->layout, &first, &end);

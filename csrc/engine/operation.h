@@ -21,6 +21,7 @@
 #include "engine/tags.h"
 #include "engine/team.h"
 #include "engine/tensors.h"
+#include "kernel/codec.h"
 #include "pccl.h"
 
 struct pccl__core;
@@ -35,8 +36,30 @@ struct pccl__task {
     enum pccl__task_state state;
     uint32_t step, slot;
     uint32_t readers; /* dependents that still need `value` while it is in scratch */
-    void *scratch;    /* pool memory of segment_bytes, or NULL */
+    bool coded;       /* `value` is in its wire form (coding.h) */
+    void *scratch;    /* pool memory of scratch_bytes, or NULL */
     void *value;      /* receives: where the chunk's value is once this is DONE */
+};
+
+/* An input of a quantized operation, in its wire form. */
+struct pccl__coded_input {
+    uint8_t *wire; /* pool memory, or NULL: not encoded yet, or read by all */
+    uint32_t readers;
+};
+
+/* What could not be quantized. */
+struct pccl__unfit {
+    uint64_t element; /* of our input */
+    float value;
+    bool is_sum;
+};
+
+/* coding.h */
+struct pccl__coding {
+    bool on, equal, reduces;
+    struct pccl__codec codec;
+    struct pccl__coded_input *inputs; /* [slots * schedule->inputs_sent], in the tables */
+    struct pccl__unfit unfit;
 };
 
 /* How an input that the result will overwrite survives an abort (operands.c, place_result). */
@@ -101,7 +124,8 @@ struct pccl_operation {
     uint64_t *begins;      /* of uneven parts: what the layout points to; malloc'ed */
     struct pccl__tensors *tensors; /* that are reduced together; else NULL */
     const struct pccl__schedule *schedule;
-    size_t element_bytes;
+    struct pccl__coding coding;
+    size_t element_bytes, scratch_bytes;
     uint64_t segment_elements;
     struct pccl__cuts *cuts; /* of `tensors`: instead of one after so many elements each */
     uint32_t segments, slots, admitted, finished_segments;
@@ -116,8 +140,9 @@ struct pccl_operation {
     uint8_t *result; /* the output, or the shadow; NULL: it lies in `tensors` */
     uint8_t *shadow; /* pool memory as large as the result, or NULL */
     size_t shadow_bytes;
-    bool shadow_streams; /* past the caches */
-    bool lends;          /* what others of the host can map is better sent from there */
+    uint64_t shadow_begin; /* of a backup, the element of the result that it begins with */
+    bool shadow_streams;   /* past the caches */
+    bool lends;            /* what others of the host can map is better sent from there */
     enum pccl__shadow_use shadow_use;
     uint8_t *saved;    /* [chunks * segments], 1: this piece of the input is in the shadow and overwritten */
     uint32_t restored; /* of them, from the first, so many have been brought back */
@@ -131,5 +156,13 @@ struct pccl_operation {
 
     char text[PCCL_MESSAGE_BYTES]; /* why it failed. Last: an operation that begins does not clear it */
 };
+
+static inline struct pccl__task *pccl__task_at(const struct pccl_operation *op, uint32_t slot, uint32_t step) {
+    return &op->task[(size_t)slot * op->schedule->plan.steps_count + step];
+}
+
+static inline const struct pccl__step *pccl__step_of(const struct pccl_operation *op, const struct pccl__task *task) {
+    return &op->schedule->plan.steps[task->step];
+}
 
 #endif

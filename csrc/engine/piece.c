@@ -50,11 +50,17 @@ pccl_status pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, 
     uint64_t elements = pccl__layout_longest(&op->layout), segment = segment_bytes;
     if (!segment && pccl__pieces_are_private(op)) segment = LARGEST_SEGMENT;
     if (!segment) segment = usual_segment(elements * op->element_bytes, crowded);
-    op->segment_elements = max_u64(segment / op->element_bytes, 1);
+    uint64_t unit = max_u64(op->layout.unit, 1);
+    op->segment_elements = div_ceil(max_u64(segment / op->element_bytes, 1), unit) * unit;
     op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));
     if (op->lengths_first) op->segments = 1;
     if (op->schedule->plan.steps_count == 0) op->segments = 0;
     return op->tensors && op->segments > 0 ? cut_tensors(op) : PCCL_OK;
+}
+
+/* What its values are on a link. */
+static uint32_t wire_bytes(const struct pccl_operation *op, uint64_t elements) {
+    return (uint32_t)(op->coding.on ? pccl__codec_bytes(&op->coding.codec, elements) : elements * op->element_bytes);
 }
 
 static struct pccl__piece cut_piece(const struct pccl_operation *op, uint32_t chunk, uint32_t segment) {
@@ -63,7 +69,7 @@ static struct pccl__piece cut_piece(const struct pccl_operation *op, uint32_t ch
     piece.moves = index < op->cuts->first[chunk + 1];
     piece.place.input = piece.place.result = op->cuts->at[index];
     piece.place.elements = piece.moves ? op->cuts->at[index + 1] - op->cuts->at[index] : 0;
-    piece.bytes = (uint32_t)(piece.place.elements * op->element_bytes);
+    piece.bytes = wire_bytes(op, piece.place.elements);
     return piece;
 }
 
@@ -81,7 +87,7 @@ struct pccl__piece pccl__piece_of(const struct pccl_operation *op, uint32_t chun
     piece.place.elements = min_u64(piece.place.elements - skipped, op->segment_elements);
     if (piece.place.input != PCCL__NOWHERE) piece.place.input += skipped;
     if (piece.place.result != PCCL__NOWHERE) piece.place.result += skipped;
-    piece.bytes = (uint32_t)(piece.place.elements * op->element_bytes);
+    piece.bytes = wire_bytes(op, piece.place.elements);
     piece.moves = piece.bytes > 0 || (segment == 0 && moves_when_empty(op));
     return piece;
 }

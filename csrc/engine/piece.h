@@ -20,9 +20,9 @@ enum { PCCL__LENGTH_BYTES = 8 };
 struct pccl__piece {
     uint32_t chunk;
     struct pccl__place place; /* in elements; of a length, nowhere */
-    uint32_t bytes;
-    bool moves;     /* it has a transfer */
-    bool is_length; /* of the chunk; it lies at pccl__length_at */
+    uint32_t bytes;           /* of its transfer */
+    bool moves;               /* it has a transfer */
+    bool is_length;           /* of the chunk; it lies at pccl__length_at */
 };
 
 /* Are lengths known to the two only that a part passes between? */

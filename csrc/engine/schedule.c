@@ -60,6 +60,25 @@ static bool works_in_place(const struct pccl__schedule *schedule) {
     return true;
 }
 
+/* A copy does not read what was there before. */
+static bool reads_input(const struct pccl__schedule *schedule, uint32_t index) {
+    return schedule->previous[index] == PCCL__NO_STEP && schedule->plan.steps[index].kind != PCCL__COPY;
+}
+
+static void count_inputs(struct pccl__schedule *schedule) {
+    const struct pccl__plan *plan = &schedule->plan;
+    for (uint32_t chunk = 0; chunk < plan->chunks; chunk++) schedule->input_index[chunk] = PCCL__NO_STEP;
+    for (uint32_t i = 0; i < plan->steps_count; i++) {
+        uint32_t *index = &schedule->input_index[plan->steps[i].chunk];
+        bool sent = pccl__step_is_send(&plan->steps[i]) && reads_input(schedule, i);
+        if (sent && *index == PCCL__NO_STEP) *index = schedule->inputs_sent++;
+    }
+    for (uint32_t i = 0; i < plan->steps_count; i++) {
+        uint32_t index = schedule->input_index[plan->steps[i].chunk];
+        if (index != PCCL__NO_STEP) schedule->input_readers[index] += reads_input(schedule, i);
+    }
+}
+
 pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t position, const struct pccl__shape *shape,
                                uint32_t root, struct pccl__schedule **out) {
     struct pccl__schedule *schedule = calloc(1, sizeof *schedule);
@@ -75,9 +94,12 @@ pccl_status pccl__schedule_new(const struct pccl__planner *planner, uint32_t pos
     schedule->receives = malloc(steps * sizeof *schedule->receives);
     schedule->last = calloc(steps, 1);
     schedule->received = calloc(schedule->plan.chunks, 1);
+    schedule->input_index = malloc(schedule->plan.chunks * sizeof *schedule->input_index);
+    schedule->input_readers = calloc(steps, sizeof *schedule->input_readers);
     bool complete = schedule->previous && schedule->first_dependent && schedule->next_dependent && schedule->receives &&
-                    schedule->last && schedule->received;
+                    schedule->last && schedule->received && schedule->input_index && schedule->input_readers;
     status = complete ? derive(schedule) : PCCL_NO_MEMORY;
+    if (status == PCCL_OK) count_inputs(schedule);
     schedule->in_place = status == PCCL_OK && works_in_place(schedule);
 done:
     if (status != PCCL_OK) {
@@ -97,5 +119,7 @@ void pccl__schedule_free(struct pccl__schedule *schedule) {
     free(schedule->receives);
     free(schedule->last);
     free(schedule->received);
+    free(schedule->input_index);
+    free(schedule->input_readers);
     free(schedule);
 }

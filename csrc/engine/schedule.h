@@ -27,6 +27,10 @@ struct pccl__schedule {
     uint8_t *received;         /* [chunks], 1: some step receives it */
     uint32_t *receives;        /* the receive steps in plan order */
     uint32_t receives_count;
+    /* Chunks whose input is sent as it is, numbered: [chunks], NO_STEP for others; and of each how many steps read it,
+     * sends and receives [inputs_sent]. */
+    uint32_t *input_index, *input_readers;
+    uint32_t inputs_sent;
     bool in_place; /* see above */
 };
 

@@ -9,6 +9,7 @@
 #include "base/bits.h"
 #include "base/status.h"
 #include "engine/call.h"
+#include "engine/coding.h"
 #include "engine/core.h"
 #include "engine/match.h"
 #include "engine/piece.h"
@@ -19,18 +20,30 @@
 /* What a planner must be able to do. Private uneven parts go straight where they can. */
 static uint8_t needed(const struct pccl__team *team, const pccl_call *call, const struct pccl__layout *layout) {
     if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
+    if (call->errors && pccl__reduces(call->collective)) return PCCL__ONE_EACH;
     bool straight = team->shape.kind == PCCL_SHAPE_FULL;
     return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__STRAIGHT : 0;
 }
 
 static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *layout) {
-    return pccl__layout_total(layout) * pccl_dtype_bytes(call->dtype);
+    return pccl__coding_bytes(call, pccl__layout_total(layout));
 }
 
 /* NULL: nobody was asked for, or it does not serve. */
 static const struct pccl__planner *wanted(const struct pccl__team *team, const pccl_call *call, uint8_t traits) {
     const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
     return planner && pccl__planner_fits(planner, &team->shape, traits) ? planner : NULL;
+}
+
+/* A quantized sum should be encoded but twice, whatever the number of members: each contribution, and the whole. That
+ * costs as many bytes as the ring. Not among hosts with several members, which would share their wires. NULL: not here.
+ */
+static const struct pccl__planner *encoding_twice(const struct pccl__team *team, const pccl_call *call) {
+    bool coded = call->quantization.format != PCCL_EXACT;
+    bool scatters = call->collective == PCCL_ALL_REDUCE || call->collective == PCCL_REDUCE_SCATTER;
+    if (!coded || !scatters || (team->shape.hosts > 1 && team->shape.host_most > 1)) return NULL;
+    const struct pccl__planner *planner = pccl__planner_find(call->collective, PCCL_DIRECT);
+    return pccl__planner_fits(planner, &team->shape, 0) ? planner : NULL;
 }
 
 /* Only what all members know alike may enter the choice: sizes, the shape, and the prices of the view. NULL: the
@@ -40,6 +53,7 @@ static const struct pccl__planner *choose(const struct pccl__team *team, const p
     if (!team->barrier) return NULL;
     uint8_t traits = needed(team, call, layout);
     const struct pccl__planner *planner = wanted(team, call, traits);
+    if (!planner) planner = encoding_twice(team, call);
     return planner ? planner : pccl__planner_choose(&team->offers, call->collective, total_bytes(call, layout), traits);
 }
 
@@ -70,7 +84,10 @@ static pccl_status explain_choice(const struct pccl__core *core, const struct pc
     char prices[160];
     pccl__prices_text(&core->group.prices, team->one_host, prices, sizeof prices);
     say_more(text, text_bytes, "; at ", prices);
-    if (has_data && wanted(team, call, traits)) say_more(text, text_bytes, "; ", "forced by the caller");
+    if (has_data && wanted(team, call, traits))
+        say_more(text, text_bytes, "; ", "forced by the caller");
+    else if (planner == encoding_twice(team, call))
+        say_more(text, text_bytes, "; ", "each contribution is encoded once and the sum once more");
     if (team->shape.kind != PCCL_SHAPE_FULL) say_more(text, text_bytes, "; ", limits[team->shape.kind]);
     return PCCL_OK;
 }
@@ -269,7 +286,9 @@ void pccl__core_begin(struct pccl__core *core, struct pccl_operation *op) {
     pccl__urgency_begin(&core->urgency, op->call.priority);
     pccl__core_watch(op);
     status = pccl__exec_begin(&core->exec, op);
-    if (status != PCCL_OK)
+    if (status == PCCL_QUANTIZATION)
+        pccl__core_unfit(core, op);
+    else if (status != PCCL_OK)
         pccl__operation_failed(op, status);
     else
         pccl__operation_advance(op);

@@ -58,12 +58,13 @@ struct pccl__fold {
     void *values;                   /* out, may be NULL: what `wire` says; without `wire` the result as it is */
     pccl_dtype dtype;               /* of `values`, as above */
     float *errors;                  /* in and out, may be NULL, only with `wire`: each grows by result - what `wire`
-                                       says, where both are finite */
+                                       says, times the divisor, where both are finite */
 };
 
 /* Any alignment, no allocation. An output may equal an input of its kind (values over values of the same dtype), no
- * other overlap. Returns the index of the first result that cannot be encoded, where `wire` is given and not
- * codec.propagate: not finite, or in a cast too large for its target. Outputs are then undefined. Else SIZE_MAX. */
+ * other overlap. Without codec.propagate, returns the index of the first result that cannot be encoded (not finite, or
+ * in a cast too large for its target), also of two operands that no `wire` is asked for. Outputs are then undefined,
+ * but at that index as they were. Else SIZE_MAX. */
 typedef size_t pccl__fold_fn(const struct pccl__fold *fold);
 
 #endif

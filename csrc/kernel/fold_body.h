@@ -84,11 +84,11 @@ static void divide(float *x, float divisor, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] /= divisor;
 }
 
-static void add_errors(float *errors, const float *result, const float *said, size_t count) {
+static void add_errors(float *errors, const float *result, const float *said, float scale, size_t count) {
     any_u32 *sums = (any_u32 *)errors;
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        float error = result[i] - said[i];
+        float error = (result[i] - said[i]) * scale;
         sums[i] = f32_store(f32_load(sums[i]) + (error - error == 0 ? error : 0));
     }
 }
@@ -101,6 +101,8 @@ static void fill_nan(float *x, size_t count) {
 struct range {
     int32_t low, high;
 };
+
+static const struct range NO_RANGE = {INT32_MAX, INT32_MIN};
 
 static struct range range_of(const float *x, size_t count, struct range range) {
     int32_t low = range.low, high = range.high;
@@ -182,7 +184,8 @@ static size_t first_infinite(const float *x) {
 
 static void give(const struct fold_block *block, size_t offset, const float *result, const float *said, size_t count) {
     const struct pccl__fold *fold = block->fold;
-    if (fold->errors) add_errors(fold->errors + block->start + offset, result, said, count);
+    float scale = fold->divisor != 0 ? fold->divisor : 1;
+    if (fold->errors) add_errors(fold->errors + block->start + offset, result, said, scale, count);
     if (fold->values) store(fold->dtype, fold->values, block->start + offset, said, count);
 }
 
@@ -199,7 +202,7 @@ static size_t cast_tile(const struct fold_block *block, float *x) {
         (dtype == PCCL_FLOAT16 ? cast_f16_at_random : cast_bf16_at_random)(codes, x, numbers, block->count);
     }
     say(said, block, NULL, fold->wire, 0, block->count);
-    if (!fold->codec->propagate && !range_is_finite(range_of(said, block->count, (struct range){INT32_MAX, INT32_MIN})))
+    if (!fold->codec->propagate && !range_is_finite(range_of(said, block->count, NO_RANGE)))
         return block->start + first_infinite(said);
     give(block, 0, x, said, block->count);
     return SIZE_MAX;
@@ -234,25 +237,28 @@ static size_t fold_block(const struct fold_block *block) {
     const struct pccl__fold *fold = block->fold;
     const struct pccl__codec *codec = fold->codec;
     uint8_t parameters[PARAMETER_BYTES_MAX];
-    struct range range = {INT32_MAX, INT32_MIN};
+    struct range range = NO_RANGE;
     struct grid grid;
     float x[TILE];
     bool finite = true;
     for (size_t offset = 0; offset < block->count; offset += TILE) {
         size_t count = block->count - offset < TILE ? block->count - offset : TILE;
         result_of(x, block, offset, count);
-        if (!fold->wire)
+        if (!fold->wire) {
+            bool sums = fold->right.wire || fold->right.values;
+            if (sums && !codec->propagate && !range_is_finite(range_of(x, count, NO_RANGE)))
+                return block->start + offset + first_infinite(x);
             give(block, offset, x, x, count);
-        else if (block->cast)
+        } else if (block->cast)
             return cast_tile(block, x);
         else {
-            struct range tile = range_of(x, count, (struct range){INT32_MAX, INT32_MIN});
+            struct range tile = range_of(x, count, NO_RANGE);
             if (!range_is_finite(tile)) {
                 if (!codec->propagate) return block->start + offset + first_infinite(x);
                 finite = false;
             } else if (codec->rotate) {
                 rotate(x, codec->seed, (uint32_t)offset, count);
-                tile = range_of(x, count, (struct range){INT32_MAX, INT32_MIN});
+                tile = range_of(x, count, NO_RANGE);
             }
             if (tile.low < range.low) range.low = tile.low;
             if (tile.high > range.high) range.high = tile.high;

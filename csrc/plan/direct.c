@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * direct.c - all-reduce in two rounds, for any size: everyone sends each chunk to its owner, who adds up, and the sum
- * from there to all. As few bytes as the ring, over all links at once, and nothing waits for more than two hand-overs
- * in turn, which are dear among members that share cores (docs/performance.md has figures).
+ * direct.c - all-reduce in two rounds and reduce-scatter in one, for any size: everyone sends each chunk to its owner,
+ * who adds up, and the sum from there to all. As few bytes as the ring, over all links at once, and nothing waits for
+ * more than two hand-overs in turn, which are dear among members that share cores (docs/performance.md has figures).
  *
  * Source: R. Thakur, R. Rabenseifner, W. Gropp (as in doubling.c), for the reduce-scatter by pairwise
  * exchange: in step k of a round everyone sends to the position k after it and takes from the one k before it, so that
@@ -12,7 +12,8 @@
  * which the others come to send it. So the order of operands is c+1, c+2, ..., c, as on the ring, and all hold the bits
  * of one computation.
  *
- * Rounds: 2. Sends by each position: 2(n-1); bytes: 2(n-1)/n of the vector, the lower bound.
+ * Rounds: 2. Sends by each position: 2(n-1); bytes: 2(n-1)/n of the vector, the lower bound. The first round alone is a
+ * reduce-scatter, for half of each.
  */
 #include "plan/plan.h"
 
@@ -37,6 +38,13 @@ static pccl_status exchange(struct pccl__plan *plan, uint32_t round, enum pccl__
                                                           .complete = kind != PCCL__COPY && k + 1 == size});
     }
     return status;
+}
+
+pccl_status pccl__plan_direct_reduce_scatter(uint32_t position, const struct pccl__shape *shape, uint32_t root,
+                                             struct pccl__plan *plan) {
+    (void)root;
+    pccl_status status = pccl__plan_begin(plan, position, shape->size, shape->size, shape->size > 1);
+    return status == PCCL_OK ? exchange(plan, 0, PCCL__REDUCE_LEFT) : status;
 }
 
 pccl_status pccl__plan_direct_all_reduce(uint32_t position, const struct pccl__shape *shape, uint32_t root,

@@ -81,6 +81,8 @@ enum pccl__trait {
     PCCL__FIXED_ORDER = 16,
     /* Everyone sends to everyone at once: only chosen where all are known to share a host. */
     PCCL__AT_ONCE = 32,
+    /* No two positions compute the same sum (of those that are sent, or hold all contributions). */
+    PCCL__ONE_EACH = 64,
 };
 
 struct pccl__planner {
@@ -148,7 +150,7 @@ int pccl__duration_text(double ns, char *text, size_t text_bytes);
 
 /* The builders. */
 pccl__plan_build pccl__plan_ring_all_reduce, pccl__plan_ring_reduce_scatter, pccl__plan_ring_all_gather;
-pccl__plan_build pccl__plan_doubling_all_reduce, pccl__plan_direct_all_reduce;
+pccl__plan_build pccl__plan_doubling_all_reduce, pccl__plan_direct_all_reduce, pccl__plan_direct_reduce_scatter;
 pccl__plan_build pccl__plan_chain_broadcast, pccl__plan_binomial_broadcast;
 pccl__plan_build pccl__plan_dissemination_barrier, pccl__plan_ring_barrier;
 pccl__plan_build pccl__plan_tree_all_reduce, pccl__plan_tree_reduce_scatter, pccl__plan_tree_all_gather;

@@ -83,6 +83,8 @@ work pccl__work_direct_all_reduce(shape_ref shape) {
     return (work){2.0 * (shape->size > 1), 2.0 * rest(shape), 2.0 * others(shape)};
 }
 
+work pccl__work_direct_reduce_scatter(shape_ref shape) { return (work){shape->size > 1, rest(shape), others(shape)}; }
+
 work pccl__work_star(shape_ref shape) { return (work){shape->size > 1, others(shape), others(shape)}; }
 work pccl__work_star_all_reduce(shape_ref shape) {
     return (work){2.0 * (shape->size > 1), others(shape), others(shape)};

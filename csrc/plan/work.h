@@ -29,7 +29,7 @@ pccl__plan_work pccl__work_doubling, pccl__work_doubling_exscan, pccl__work_bino
 pccl__plan_work pccl__work_halving_all_reduce, pccl__work_halving_reduce_scatter;
 pccl__plan_work pccl__work_bruck_all_to_all, pccl__work_bruck_all_gather, pccl__work_dissemination;
 /* Straight. */
-pccl__plan_work pccl__work_direct_all_reduce;
+pccl__plan_work pccl__work_direct_all_reduce, pccl__work_direct_reduce_scatter;
 pccl__plan_work pccl__work_star_all_reduce, pccl__work_star, pccl__work_star_parts;
 /* Along a tree. */
 pccl__plan_work pccl__work_tree_all_reduce, pccl__work_tree, pccl__work_tree_parts, pccl__work_tree_all_gather;

@@ -6,7 +6,8 @@
  *
  * Each peer runs the same program of operations, one in flight per tag, and repeats what was aborted; what was between
  * it and a peer that is gone, and what others do among themselves, it leaves out. Checked: every value exact for the
- * members of the epoch that committed; all survivors saw the same outcome of each operation (G2); inputs as before
+ * members of the epoch that committed (of what is quantized, within its error), and where results are equal their bits
+ * (G1); all survivors saw the same outcome of each operation (G2); inputs as before
  * after an abort (G3); retries meet (G4); everything ends; nothing is sent over a link that the view's shape leaves
  * out, and some of those are dead; nothing leaks (run under ASan).
  *
@@ -51,6 +52,7 @@ struct peer {
     uint32_t next[TAGS_MAX]; /* position in the tag's part of the program */
     struct running running[PROGRAM_MAX];
     uint64_t outcome[PROGRAM_MAX]; /* epoch that committed it; 0: not yet */
+    uint64_t result[PROGRAM_MAX];  /* hash of its output */
     uint32_t done;
 };
 
@@ -79,10 +81,13 @@ struct world {
 static uint32_t succeeded[PCCL_COLLECTIVE_COUNT][PCCL_ALGORITHM_COUNT][2][2];
 /* ... among some members of a larger group, and those that a verdict committed. */
 static uint32_t succeeded_in_teams, settled_in_teams;
+/* ... whose payload was quantized, by form. */
+static uint32_t succeeded_coded[PCCL_COLLECTIVE_COUNT][PCCL_FORMAT_COUNT];
 
 static void count(const struct program_step *step, const pccl_operation *op) {
     if (op->info.world_size < 2 || !op->started || op->status != PCCL_OK) return;
     succeeded[step->call.collective][op->info.algorithm][step->in_place][step->uneven]++;
+    succeeded_coded[step->call.collective][step->call.quantization.format]++;
     succeeded_in_teams += op->call.scope != 0;
     settled_in_teams += op->call.scope != 0 && op->info.epoch < op->core->group.epoch;
 }
@@ -215,6 +220,7 @@ static void user(struct world *w, uint32_t p) {
             if (status == PCCL_OK) {
                 check_result(w, p, op);
                 peer->outcome[op] = r->handle->info.epoch;
+                peer->result[op] = program_hash(&r->buffers);
                 peer->next[tag]++;
                 peer->done++;
             } else {
@@ -419,8 +425,22 @@ static bool finished(const struct world *w) {
     return true;
 }
 
+/* Where results are equal, those of who committed in one epoch are so bit for bit, the lost as well. */
+static void check_bits(const struct world *w, uint32_t op) {
+    pccl_collective collective = w->program[op].call.collective;
+    if (collective != PCCL_ALL_REDUCE && collective != PCCL_ALL_GATHER && collective != PCCL_BROADCAST) return;
+    for (uint32_t p = 0; p < w->peers; p++)
+        for (uint32_t other = 0; other < p; other++) {
+            const struct peer *a = &w->peer[p], *b = &w->peer[other];
+            if (!a->outcome[op] || a->outcome[op] != b->outcome[op]) continue;
+            EXPECT(a->result[op] == b->result[op], "seed %" PRIu64 ": peers %u and %u have other bits of operation %u",
+                   w->seed, other, p, op);
+        }
+}
+
 static void check_outcomes(const struct world *w) {
     for (uint32_t op = 0; op < w->length; op++) {
+        check_bits(w, op);
         uint64_t outcome = 0;
         bool pair = w->program[op].call.collective == PCCL_SEND, somebody = false;
         for (uint32_t p = 0; p < w->peers; p++) {
@@ -483,6 +503,11 @@ static void check_coverage(void) {
             EXPECT(succeeded[collective][planner->algorithm][form & 1][form >> 1], "%s by %s was not tried%s%s", name,
                    by, form & 1 ? " in place" : "", form & 2 ? " with uneven parts" : "");
     }
+    static const pccl_collective coded[] = {PCCL_ALL_REDUCE, PCCL_REDUCE,     PCCL_REDUCE_SCATTER,
+                                            PCCL_ALL_GATHER, PCCL_ALL_TO_ALL, PCCL_BROADCAST};
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++)
+        EXPECT(succeeded_coded[coded[i]][PCCL_TO_FLOAT16] > 0 && succeeded_coded[coded[i]][PCCL_INT8_BLOCK] > 0,
+               "no quantized %s was tried", pccl_collective_name(coded[i]));
     EXPECT(succeeded[PCCL_SEND][PCCL_PAIRWISE][0][0], "no send was tried");
     EXPECT(succeeded_in_teams > 100 && settled_in_teams > 10, "%u, %u", succeeded_in_teams, settled_in_teams);
 }

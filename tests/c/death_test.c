@@ -8,6 +8,7 @@
 
 #include "base/prng.h"
 #include "check.h"
+#include "engine/coding.h"
 #include "plan/plan.h"
 #include "shared_cores.h"
 #include "shared_program.h"
@@ -53,6 +54,7 @@ static const char *name_of(const struct one *it) {
     snprintf(name, sizeof name, "%s by %s, seed %d%s%s%s", pccl_collective_name(it->planner->collective),
              pccl_algorithm_name(it->planner->algorithm), (int)it->seed, it->step.in_place ? ", in place" : "",
              it->step.uneven ? ", uneven" : "", it->step.tensors ? ", in tensors" : "");
+    if (it->step.call.quantization.format) strncat(name, ", quantized", sizeof name - strlen(name) - 1);
     return name;
 }
 
@@ -117,6 +119,14 @@ static bool may_be_uneven(const struct pccl__planner *planner) {
            planner->links != PCCL_SHAPE_FULL;
 }
 
+static void quantize(struct program_step *step) {
+    pccl_call call = step->call;
+    call.dtype = PCCL_FLOAT32;
+    call.quantization = (pccl_quantization){.format = PCCL_INT8_BLOCK, .block = 64};
+    bool has_form = pccl__has_data(call.collective) && pccl__coding_check(&call, NULL, NULL) == PCCL_OK;
+    if (has_form) step->call = call;
+}
+
 static struct program_step step_of(const struct pccl__planner *planner, uint64_t seed) {
     bool barrier = planner->collective == PCCL_BARRIER;
     return (struct program_step){.call = {.collective = planner->collective,
@@ -141,6 +151,7 @@ static void try(const struct pccl__planner *planner, uint32_t victim, uint64_t s
                                 .parents = planner->links == PCCL_SHAPE_TREE ? parents : NULL,
                                 .host_ids = planner->inside ? host_ids : NULL}};
     for (uint32_t p = 0; p < MEMBERS; p++) it.members[p] = p;
+    if (seed / SEEDS % 2) quantize(&it.step);
     const struct pccl__core_options options = {
         .min_world_size = 2, .operation_timeout_ms = 5000, .stall_ms = 100, .segment_bytes = SEGMENT_BYTES};
     const struct pccl__sim_faults faults = {.delay_us_max = DELAY_US, .reorder_percent = 20};
@@ -166,7 +177,7 @@ int main(void) {
     for (size_t i = 0; (planner = pccl__planner_at(i)); i++) {
         aborted = committed = 0;
         for (uint32_t victim = 0; victim < MEMBERS; victim++)
-            for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) try(planner, victim, seed);
+            for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) try(planner, victim, seed);
         /* A barrier has nothing but a finish phase: that all have begun is all it promises. */
         bool may_abort = planner->collective != PCCL_BARRIER;
         EXPECT((aborted > 0) == may_abort && committed > 0, "%s by %s: %u lost, %u committed",

@@ -156,6 +156,45 @@ static void expect_result(void) {
     }
 }
 
+/* ---------------------------------------------------------------- what quantized values become */
+
+static bool is_quantized(pccl_collective collective) {
+    return collective == PCCL_ALL_REDUCE || collective == PCCL_REDUCE_SCATTER || collective == PCCL_ALL_GATHER ||
+           collective == PCCL_BROADCAST || collective == PCCL_REDUCE || collective == PCCL_ALL_TO_ALL;
+}
+
+/* Where results are equal, all hold the bits of one computation, in which encoding is a step. What only moves is
+ * encoded once, whoever passes it on. */
+static void expect_coded_result(void) {
+    pccl_collective collective = machine.planner->collective;
+    for (uint32_t p = 0; p < machine.size && machine.size > 1; p++) {
+        for (uint32_t c = 0; c < machine.plans[p].chunks && collective <= PCCL_BROADCAST; c++) {
+            uint32_t value = machine.values[p][c], limit = collective < PCCL_ALL_GATHER ? 2 * machine.size : 1;
+            if (collective == PCCL_REDUCE_SCATTER && c != p) continue;
+            EXPECT(machine.nodes[value].encodings <= limit);
+            if (collective == PCCL_REDUCE_SCATTER) continue;
+            EXPECT(value == machine.values[0][c], "%s by %s among %u: positions 0 and %u decode different things",
+                   pccl_collective_name(collective), pccl_algorithm_name(machine.planner->algorithm), machine.size, p);
+            EXPECT(machine.nodes[value].left && !machine.nodes[value].right, "a result that nobody encoded");
+            if (machine.planner->algorithm == PCCL_DIRECT) EXPECT(machine.nodes[value].encodings == 2);
+        }
+    }
+    if (machine.planner->traits & PCCL__ONE_EACH)
+        EXPECT(!machine.repeated, "%s by %s among %u: a sum is encoded twice", pccl_collective_name(collective),
+               pccl_algorithm_name(machine.planner->algorithm), machine.size);
+}
+
+static void prove_coded(const struct pccl__planner *planner, const struct pccl__shape *shape, uint32_t root) {
+    if (!is_quantized(planner->collective)) return;
+    machine.codes = true;
+    machine_load(planner, shape, root);
+    machine_run();
+    machine.codes = false;
+    expect_coded_result();
+}
+
+/* ---------------------------------------------------------------- rounds and bytes */
+
 /* Elements of a chunk, as even as they can be. */
 static uint64_t chunk_elements(uint64_t elements, uint32_t chunks, uint32_t chunk) {
     return elements / chunks + (chunk < elements % chunks);
@@ -431,6 +470,7 @@ static void prove(const struct pccl__planner *planner, const struct pccl__shape 
             expect_levels(&levels);
         else
             expect_counts(&worst);
+        prove_coded(planner, shape, root);
         EXPECT(shape->size > 1 || machine.plans[0].steps_count == 0, "one position has nothing to send");
     }
 }

@@ -9,7 +9,7 @@
 #include "channel/sim.h"
 #include "engine/core.h"
 
-enum { CORES_MAX = 5 };
+enum { CORES_MAX = 8 };
 
 struct cores {
     struct pccl__sim_network *network;

@@ -13,7 +13,8 @@ struct machine machine;
 
 static void forget_nodes(uint32_t size) {
     machine.nodes_count = 1;
-    for (uint32_t p = 0; p < size; p++) machine.nodes[machine.nodes_count++] = (struct node){0, 0, UINT64_C(1) << p};
+    for (uint32_t p = 0; p < size; p++)
+        machine.nodes[machine.nodes_count++] = (struct node){.positions = UINT64_C(1) << p};
 }
 
 /* The node for `left op right`; the same one for the same operands. Looked up from the newest: equal expressions are
@@ -22,9 +23,24 @@ static uint32_t combine(uint32_t left, uint32_t right) {
     for (uint32_t i = machine.nodes_count; --i > 0;)
         if (machine.nodes[i].left == left && machine.nodes[i].right == right && left) return i;
     EXPECT(machine.nodes_count < MACHINE_NODES);
-    machine.nodes[machine.nodes_count] =
-        (struct node){left, right, machine.nodes[left].positions | machine.nodes[right].positions};
+    const struct node *a = &machine.nodes[left], *b = &machine.nodes[right];
+    machine.nodes[machine.nodes_count] = (struct node){
+        .left = left,
+        .right = right,
+        .positions = a->positions | b->positions,
+        .encodings = (a->encodings > b->encodings ? a->encodings : b->encodings) + !right,
+    };
     return machine.nodes_count++;
+}
+
+static bool is_encoded(uint32_t node) { return machine.nodes[node].left && !machine.nodes[node].right; }
+
+static uint32_t encode(uint32_t position, uint32_t node) {
+    if (!machine.codes || node == NOTHING || is_encoded(node)) return node;
+    struct node *value = &machine.nodes[node];
+    if (value->encoder && value->encoder != 1 + position) machine.repeated = true;
+    value->encoder = 1 + position;
+    return combine(node, NOTHING);
 }
 
 void machine_flatten(uint32_t node, uint32_t *order, uint32_t *count) {
@@ -34,7 +50,7 @@ void machine_flatten(uint32_t node, uint32_t *order, uint32_t *count) {
         return;
     }
     machine_flatten(machine.nodes[node].left, order, count);
-    machine_flatten(machine.nodes[node].right, order, count);
+    if (machine.nodes[node].right) machine_flatten(machine.nodes[node].right, order, count);
 }
 
 /* ---------------------------------------------------------------- the interpreter */
@@ -71,6 +87,17 @@ static void list_receives(uint32_t position) {
     }
 }
 
+/* Sends go out with what was there before their round; what is encoded for them counts here, too. */
+static void post_round(uint32_t position) {
+    const struct pccl__plan *plan = &machine.plans[position];
+    uint32_t first = machine.next[position];
+    for (uint32_t i = first; i < plan->steps_count && plan->steps[i].round == plan->steps[first].round; i++) {
+        uint32_t *value = &machine.values[position][plan->steps[i].chunk];
+        if (plan->steps[i].kind == PCCL__SEND) *value = encode(position, *value);
+    }
+    memcpy(machine.sending[position], machine.values[position], plan->chunks * sizeof machine.values[position][0]);
+}
+
 void machine_load(const struct pccl__planner *planner, const struct pccl__shape *shape, uint32_t root) {
     uint32_t size = shape->size;
     machine.planner = planner;
@@ -79,6 +106,7 @@ void machine_load(const struct pccl__planner *planner, const struct pccl__shape 
     machine.root = root;
     machine.everyone = size == 64 ? UINT64_MAX : (UINT64_C(1) << size) - 1;
     machine.matched = 0;
+    machine.repeated = false;
     memset(machine.next, 0, sizeof machine.next);
     forget_nodes(size);
     for (uint32_t p = 0; p < size; p++) {
@@ -91,8 +119,8 @@ void machine_load(const struct pccl__planner *planner, const struct pccl__shape 
         EXPECT(plan->chunks == machine.plans[0].chunks && plan->rounds == machine.plans[0].rounds);
         memset(machine.ended[p], 0, plan->steps_count * sizeof machine.ended[p][0]);
         list_receives(p);
-        for (uint32_t c = 0; c < plan->chunks; c++)
-            machine.values[p][c] = machine.sending[p][c] = has_value_at_start(p, c) ? 1 + p : NOTHING;
+        for (uint32_t c = 0; c < plan->chunks; c++) machine.values[p][c] = has_value_at_start(p, c) ? 1 + p : NOTHING;
+        post_round(p);
     }
 }
 
@@ -129,6 +157,7 @@ static void apply(uint32_t position, const struct pccl__step *step, uint32_t rec
             EXPECT(!step->complete);
         else
             EXPECT(step->complete == (machine.nodes[*value].positions == machine.everyone), "complete is not right");
+        if (step->complete && machine.planner->collective == PCCL_ALL_REDUCE) *value = encode(position, *value);
         return;
     default:
         EXPECT(false, "kind %u", step->kind);
@@ -159,8 +188,7 @@ static bool advance(uint32_t position) {
         if (!machine.ended[position][i]) return false;
     if (i == machine.next[position]) return false;
     machine.next[position] = i;
-    uint32_t chunks = machine.plans[position].chunks;
-    memcpy(machine.sending[position], machine.values[position], chunks * sizeof machine.values[position][0]);
+    post_round(position);
     return true;
 }
 

@@ -5,7 +5,8 @@
  * Zero-buffer rendezvous: a send ends only when its receive is posted, and each position has the steps of one round
  * posted at a time. What does not deadlock here does not deadlock over any channel. Values are expressions, not
  * numbers: two positions hold the same node exactly when they computed the same thing in the same order, hence the same
- * bits.
+ * bits. Quantized values as well, whose rules (engine/coding.h) it follows when `codes` is set: what is encoded is
+ * another expression.
  */
 #ifndef PCCL_TESTS_SHARED_MACHINE_H
 #define PCCL_TESTS_SHARED_MACHINE_H
@@ -18,14 +19,16 @@
 enum {
     NOTHING = 0,
     MACHINE_SIZES = 64, /* the largest group */
-    MACHINE_NODES = 1 << 14,
+    MACHINE_NODES = 1 << 15,
     MACHINE_CHUNKS = MACHINE_SIZES * MACHINE_SIZES,
     MACHINE_STEPS = 2 * MACHINE_SIZES * MACHINE_SIZES
 };
 
 struct node {
-    uint32_t left, right; /* 0: a contribution */
+    uint32_t left, right; /* both 0: a contribution; `right` alone: `left`, encoded */
     uint64_t positions;   /* whose contributions it holds */
+    uint32_t encodings;   /* how often one of them was encoded, at most */
+    uint32_t encoder;     /* 1 + the position that encoded it; 0: none has */
 };
 
 /* The only one. Tests read it; `values` are what counts at the end. */
@@ -44,6 +47,8 @@ extern struct machine {
     uint32_t values[MACHINE_SIZES][MACHINE_CHUNKS];   /* [position][chunk]: a node, NOTHING */
     uint32_t sending[MACHINE_SIZES][MACHINE_CHUNKS];  /* as they were when the round was posted */
     uint32_t matched;
+    bool codes;    /* set before machine_load */
+    bool repeated; /* two positions encoded one and the same sum */
 } machine;
 
 /* Builds the plans of all positions, which must be sane, and puts values where the collective has them at first.

@@ -7,6 +7,7 @@
 
 #include "base/bits.h"
 #include "base/prng.h"
+#include "engine/coding.h"
 #include "engine/layout.h"
 #include "kernel/kernel.h"
 #include "plan/plan.h"
@@ -21,6 +22,20 @@ static bool in_parts(pccl_collective collective) {
 static bool is_rooted(pccl_collective collective) {
     return collective == PCCL_BROADCAST || collective == PCCL_REDUCE || collective == PCCL_GATHER ||
            collective == PCCL_SCATTER;
+}
+
+/* A third of what can be quantized is. */
+static void draw_quantization(struct program_step *step, uint64_t *random) {
+    static const pccl_format formats[] = {PCCL_TO_BFLOAT16, PCCL_TO_FLOAT16, PCCL_INT8_BLOCK, PCCL_UINT8_MIN_MAX,
+                                          PCCL_INT4_BLOCK};
+    pccl_call call = step->call;
+    call.quantization = (pccl_quantization){.format = formats[prng_below(random, 5)]};
+    bool cast = call.quantization.format <= PCCL_TO_FLOAT16;
+    if (!cast && prng_below(random, 2)) call.quantization.block = 32 << prng_below(random, 6);
+    if (!cast && prng_below(random, 4) == 0) call.quantization.stochastic = 1, call.quantization.seed = step->number;
+    call.flags = 0;
+    bool fits = pccl__has_data(call.collective) && pccl__coding_check(&call, NULL, NULL) == PCCL_OK;
+    if (fits && prng_below(random, 3) == 0) step->call = call;
 }
 
 struct program_step program_draw(uint32_t number, bool all_links, uint64_t *random) {
@@ -40,6 +55,7 @@ struct program_step program_draw(uint32_t number, bool all_links, uint64_t *rand
     step.uneven = in_parts(collective) && prng_below(random, 2);
     if (collective == PCCL_ALL_REDUCE && number % 2) step.tensors = 1 + number % 7;
     if (all_links && pccl__reduces(collective) && prng_below(random, 3) == 0) step.call.flags = PCCL_DETERMINISTIC;
+    draw_quantization(&step, random);
     if (prng_below(random, 2)) return step;
     pccl_algorithm *wish = &step.call.algorithm;
     do *wish = (pccl_algorithm)prng_below(random, PCCL_ALGORITHM_COUNT);
@@ -141,6 +157,8 @@ static uint64_t output_length(const struct program_step *step, struct program_gr
 
 /* ---------------------------------------------------------------- values */
 
+enum { VALUE_MOST = 6 };
+
 static int64_t value(uint32_t peer, uint32_t number, uint64_t i) {
     return (int64_t)((peer * 7 + number * 3 + i * 5) % 11) - 4;
 }
@@ -225,13 +243,31 @@ static void bring_together(const struct program_buffers *buffers, bool outputs, 
     }
 }
 
+/* How far a value may be from what it should be: each time that it is encoded takes half a step, or with random
+ * rounding a whole one. Small integers go through casts unchanged. */
+static double tolerance(const struct program_step *step, struct program_group group) {
+    static const double steps[PCCL_FORMAT_COUNT] = {
+        [PCCL_INT8_BLOCK] = 1.0 / 127, [PCCL_UINT8_MIN_MAX] = 2.0 / 255, [PCCL_INT4_BLOCK] = 1.0 / 7};
+    double most = VALUE_MOST * (pccl__reduces(step->call.collective) ? group.size : 1);
+    if (step->call.op == PCCL_PREMUL_SUM) most *= 2;
+    double encodings = pccl__reduces(step->call.collective) ? 2.0 * group.size : 1;
+    return 1.01 * encodings * most * steps[step->call.quantization.format];
+}
+
 uint64_t program_first_wrong(const struct program_step *step, struct program_group group,
                              const struct program_buffers *buffers) {
     bring_together(buffers, true, buffers->output);
     uint64_t elements = output_length(step, group), stride = elements > 300 ? 37 : 1;
+    double allowed = tolerance(step, group);
     for (uint64_t i = 0; i < elements; i += i + stride < elements ? stride : 1)
-        if (get(step->call.dtype, buffers->output, i) != expected(step, group, i)) return i;
+        if (!(fabs(get(step->call.dtype, buffers->output, i) - expected(step, group, i)) <= allowed)) return i;
     return UINT64_MAX;
+}
+
+uint64_t program_hash(const struct program_buffers *buffers) {
+    uint8_t digest[16];
+    pccl_hash128(buffers->output, buffers->output_bytes, digest);
+    return get_u64(digest);
 }
 
 /* ---------------------------------------------------------------- buffers */

@@ -54,6 +54,8 @@ bool program_input_intact(const struct program_buffers *buffers);
 /* The first element of the output that is wrong, UINT64_MAX: none. `group` is that of the epoch that it ran in. */
 uint64_t program_first_wrong(const struct program_step *step, struct program_group group,
                              const struct program_buffers *buffers);
+/* Of the output's bits, once that has been looked at. */
+uint64_t program_hash(const struct program_buffers *buffers);
 /* Does peer `number` take part? */
 bool program_has(const struct program_step *step, uint32_t number);
 /* Does it only make sense in the group that it was prepared for? */
