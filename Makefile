@@ -8,7 +8,7 @@
 #   make heavy    counts above 2**31: 11 GB of memory, on a machine that does nothing else
 #   make check    style, types, tidy, warnings as errors, a few seeds: what to run before a commit
 #   make stress   peers, links and the master fail under load, in every scenario; half an hour
-#   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of three targets, and about as long
+#   make fuzz     libFuzzer on every parser of the data plane, MINUTES=n for each of four targets, and about as long
 #                 Hypothesis on those of the control plane and of files; needs clang (CLANG=clang-14). What was found
 #                 before is kept in build/fuzz/corpus. Again with one input: build/fuzz/TARGET build/fuzz/crash-...
 #   make test-torch
