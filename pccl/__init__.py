@@ -62,6 +62,7 @@ from pccl.lanes import Job
 from pccl.master import MasterNode
 from pccl.point_to_point import Recv, Send
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
+from pccl.sparse import SparseSum, TopK, top_k
 from pccl.subgroup import Subgroup
 from pccl.trace.dump import install_trace_signal
 
@@ -113,14 +114,17 @@ __all__ = [
     "SharedStateError",
     "SharedStateSyncInfo",
     "SharedStateSyncStrategy",
+    "SparseSum",
     "Status",
     "Subgroup",
     "SystemFailure",
     "TensorInfo",
     "TooFewPeers",
+    "TopK",
     "Unsupported",
     "VersionMismatch",
     "WaitTimeout",
     "__version__",
     "install_trace_signal",
+    "top_k",
 ]

@@ -3,7 +3,7 @@
 
 The one idea: each method only names its arguments. `request.py` and `parts.py` check them, and a Communicator runs what
 comes out. Those that combine are in `reductions.py`, those that move in `moves.py`, those of Python objects in
-`objects.py`.
+`objects.py`, those of sparse vectors in `sparse_reductions.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pccl.forms import starting
 from pccl.moves import Moves
 from pccl.objects import Objects
 from pccl.reductions import Reductions
+from pccl.sparse_reductions import SparseReductions
 
 
-class Collectives(Reductions, Moves, Objects):
+class Collectives(Reductions, SparseReductions, Moves, Objects):
     """The collectives of a Communicator.
 
     Each has a form that ends in `_async`, which returns a Handle (or Job) at once: `wait(timeout)`, `done()`, or

@@ -407,14 +407,13 @@ class Communicator(Collectives, Steps, PointToPoint):
         self._joined().settled()
         return self._ready().scope_of(epoch, ranks)
 
-    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any], scope: int = 0) -> Job[Any]:
+    def _submit(self, name: str, tag: int, steps: Generator[Request, ReduceInfo, Any], scope: int = 0) -> Job[Any]:
         return self._lanes.submit((scope, tag), name, partial(self._take, steps, next(steps)))
 
-    def _take(self, steps: Generator[Request, None, Any], request: Request) -> Any:
+    def _take(self, steps: Generator[Request, ReduceInfo, Any], request: Request) -> Any:
         try:
             while True:
-                self._run(request)
-                request = next(steps)
+                request = steps.send(self._run(request))
         except StopIteration as end:
             return end.value
 

@@ -6,8 +6,8 @@ fixed size). So all know the same, and come to the same judgement: that the call
 pack its object, that nobody gets more than it takes. Only then do the objects move, with sizes that those concerned
 know, in the very epoch in which the notices were told.
 
-Pure: a generator yields requests, is resumed when each has succeeded, and returns the result. Who runs them is not
-known here. What is wrong with tag, root or timeout is raised before the first request.
+Pure: a generator yields requests, is resumed with what each of them that has succeeded tells, and returns the result.
+Who runs them is not known here. What is wrong with tag, root or timeout is raised before the first request.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pccl import parts, request
+from pccl._native import ReduceInfo
 from pccl.arguments import whole
 from pccl.errors import CollectiveMismatch, InvalidArgument, ObjectError, PCCLError
 from pccl.packing import Damaged, Packer, Pickled, Plain
 from pccl.request import Members, Modes, Request
 
 Bytes = NDArray[np.uint8]
-Steps = Generator[Request, None, Any]
+Steps = Generator[Request, ReduceInfo, Any]
 
 CALLS = ("broadcast_object", "all_gather_object", "gather_object", "scatter_object")
+SPARSE = len(CALLS)
+"""The number of a call whose notice `sparse_exchange.py` reads."""
+
 OWN_TAGS = request.TAG_MAX + 1
 """Added to the user's tag: these operations are matched among themselves, whatever else is under way with that tag."""
 
@@ -62,6 +66,8 @@ class Notice(NamedTuple):
 
     def describe(self) -> str:
         """The call, more or less as it was written."""
+        if self.call == SPARSE:
+            return "all_reduce_sparse"
         name = CALLS[self.call] if self.call < len(CALLS) else f"call {self.call}"
         packer = {it.number: it.name for it in (Plain, Pickled)}.get(self.packer, f"packer {self.packer}")
         return f"{name}({packer}, root={self.root})"
@@ -107,14 +113,14 @@ class Exchange:
         memory = np.empty(sizes[root], np.uint8)
         if packed:
             memory[:] = np.frombuffer(packed[0], np.uint8)
-        yield self._own(request.broadcast(memory, root, self.tag, 0, self.timeout, self.modes, self.group))
+        yield own(request.broadcast(memory, root, self.tag, 0, self.timeout, self.modes, self.group))
         return self._unpack(memory, root)
 
     def all_gather(self, value: Any) -> Steps:
         """Returns everybody's object, by rank, on all."""
         packed, sizes = yield from self._meet("all_gather_object", 0, [value])
         memory, send = np.empty(sum(sizes), np.uint8), np.frombuffer(packed[0], np.uint8)
-        yield self._own(parts.all_gather(send, memory, sizes, self.tag, self.timeout, self.modes, self.group))
+        yield own(parts.all_gather(send, memory, sizes, self.tag, self.timeout, self.modes, self.group))
         return self._unpack_all(memory, sizes)
 
     def gather(self, value: Any, root: int) -> Steps:
@@ -124,7 +130,7 @@ class Exchange:
         memory, send = np.empty(sum(sizes), np.uint8), np.frombuffer(packed[0], np.uint8)
         if root != self.group.rank:
             memory = np.empty(0, np.uint8)
-        yield self._own(parts.gather(send, memory, sizes, root, self.tag, self.timeout, self.modes, self.group))
+        yield own(parts.gather(send, memory, sizes, root, self.tag, self.timeout, self.modes, self.group))
         return self._unpack_all(memory, sizes) if root == self.group.rank else None
 
     def scatter(self, values: Any, root: int) -> Steps:
@@ -134,13 +140,13 @@ class Exchange:
         packed, _ = yield from self._meet("scatter_object", root, values if at_root else ())
         counts, count = [len(it) for it in packed], np.empty(1, np.uint64)
         sizes = np.array(counts, np.uint64) if at_root else None
-        yield self._own(request.scatter(sizes, count, root, self.tag, 0, self.timeout, self.modes, self.group))
+        yield own(request.scatter(sizes, count, root, self.tag, 0, self.timeout, self.modes, self.group))
         send = np.frombuffer(b"".join(packed), np.uint8) if at_root else None
         memory = np.empty(int(count[0]), np.uint8)
-        yield self._own(parts.scatter(send, counts, memory, root, self.tag, self.timeout, self.modes, self.group))
+        yield own(parts.scatter(send, counts, memory, root, self.tag, self.timeout, self.modes, self.group))
         return self._unpack(memory, root)
 
-    def _meet(self, call: str, root: int, values: Any) -> Generator[Request, None, tuple[list[bytes], list[int]]]:
+    def _meet(self, call: str, root: int, values: Any) -> Generator[Request, ReduceInfo, tuple[list[bytes], list[int]]]:
         """Tells all what we bring: that, and the bytes that each member brings. Raises InvalidArgument where our own
         object cannot be handed over, and elsewhere what `judge` finds."""
         refusal: InvalidArgument | None = None
@@ -152,7 +158,7 @@ class Exchange:
         size, text = max(map(len, packed), default=0), str(refusal or "").encode(errors="replace")
         notice = Notice(CALLS.index(call), self.packer.number, refusal is not None, root, size, self.max_bytes, text)
         ours, all_ = np.frombuffer(notice.write(), np.uint8), np.empty((self.group.size, _NOTICE.size), np.uint8)
-        yield self._own(request.all_gather(ours, all_, self.tag, 0, self.timeout, self.modes, self.group))
+        yield own(request.all_gather(ours, all_, self.tag, 0, self.timeout, self.modes, self.group))
         notices = [Notice.read(row) for row in all_]
         failed = refusal or judge(notices)
         if failed is not None:
@@ -179,9 +185,11 @@ class Exchange:
         each = np.split(packed, np.cumsum(sizes)[:-1])
         return [self._unpack(one, rank) for rank, one in enumerate(each)]
 
-    def _own(self, one: Request) -> Request:
-        one.call.tag += OWN_TAGS
-        return one
+
+def own(one: Request) -> Request:
+    """Matched among those of such calls alone."""
+    one.call.tag += OWN_TAGS
+    return one
 
 
 def _text(raw: bytes) -> str:

@@ -36,11 +36,11 @@ class Caller:
         """Starts one operation."""
         raise NotImplementedError
 
-    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Job[Any]:
+    def _submit(self, name: str, tag: int, steps: Generator[Request, ReduceInfo, Any]) -> Job[Any]:
         """Takes steps, one operation each, in the lane of `tag`. Raises at once what the first one's making raises."""
         raise NotImplementedError
 
-    def _follow(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Any:
+    def _follow(self, name: str, tag: int, steps: Generator[Request, ReduceInfo, Any]) -> Any:
         """As `_submit`, and waits for the end."""
         return self._submit(name, tag, steps).wait()
 

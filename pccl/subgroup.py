@@ -58,7 +58,7 @@ class Subgroup(Collectives):
     def _launch(self, request: Request, priority: int = 0) -> Handle:
         return self._communicator._launch(self._scoped(request), priority)
 
-    def _submit(self, name: str, tag: int, steps: Generator[Request, None, Any]) -> Job[Any]:
+    def _submit(self, name: str, tag: int, steps: Generator[Request, ReduceInfo, Any]) -> Job[Any]:
         return self._communicator._submit(name, tag, self._all_scoped(steps), self._scope)
 
     def _group(self, epoch: int = 0) -> Members:
@@ -70,11 +70,10 @@ class Subgroup(Collectives):
         request.call.flags |= constants.PCCL_SAME_MEMBERS
         return request
 
-    def _all_scoped(self, steps: Generator[Request, None, Any]) -> Generator[Request, None, Any]:
+    def _all_scoped(self, steps: Generator[Request, ReduceInfo, Any]) -> Generator[Request, ReduceInfo, Any]:
         try:
             request = next(steps)
             while True:
-                yield self._scoped(request)
-                request = next(steps)
+                request = steps.send((yield self._scoped(request)))
         except StopIteration as end:
             return end.value

@@ -12,11 +12,12 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
+from pccl._native import ReduceInfo
 from pccl.request import Request
 from pccl.torch.calls import Calls
 
 
-def all_reduce(calls: Calls, tensor: Tensor, timeout: float | None) -> Generator[Request, None, None]:
+def all_reduce(calls: Calls, tensor: Tensor, timeout: float | None) -> Generator[Request, ReduceInfo, None]:
     """Steps that add up `tensor` (COO) of all ranks, in place. Each is to succeed before the next one is made."""
     own = tensor.detach().coalesce()
     indices, values = own.indices().contiguous(), own.values().contiguous()
@@ -31,14 +32,14 @@ def all_reduce(calls: Calls, tensor: Tensor, timeout: float | None) -> Generator
         tensor.copy_(summed)
 
 
-def _step(calls: Calls, output: Tensor, given: Tensor, timeout: float | None) -> Generator[Request, None, None]:
+def _step(calls: Calls, output: Tensor, given: Tensor, timeout: float | None) -> Generator[Request, ReduceInfo, None]:
     started = calls.all_gather(output, given, timeout)
     yield from started.requests
 
 
 def _gather(
     calls: Calls, outputs: list[Tensor], given: Tensor, timeout: float | None
-) -> Generator[Request, None, None]:
+) -> Generator[Request, ReduceInfo, None]:
     started = calls.all_gather_list(outputs, given, timeout)
     yield from started.requests
     for step in started.finish:

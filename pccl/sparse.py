@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Vectors of which few elements are given: the choice of the largest ones, and what a sum of them is."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pccl._native import ReduceInfo
+from pccl.arguments import whole
+from pccl.errors import InvalidArgument
+
+
+class TopK(NamedTuple):
+    """Elements of an array: where they are, in its flat form and in order, and what they are."""
+
+    indices: NDArray[np.int64]
+    values: Any
+
+
+@dataclass(frozen=True)
+class SparseSum:
+    """Of the contributions of all members, the same bits on all."""
+
+    indices: NDArray[np.int64]
+    """Sorted: each that any member has given."""
+
+    values: Any
+    """As many, of the dtype and kind (numpy array or torch tensor) of what was given."""
+
+    length: int
+    """Of the vector."""
+
+    info: ReduceInfo
+    """Of all operations together; the algorithm is that of the last one."""
+
+    def dense(self, out: Any = None) -> Any:
+        """The whole vector, zeros included: a new one, or in `out`, an array or tensor of `length` elements and of the
+        same dtype and kind, of any shape, contiguous. Raises InvalidArgument."""
+        tensor = is_tensor(self.values)
+        if out is None:
+            zeros = _torch().zeros if tensor else np.zeros
+            out = zeros(self.length, dtype=self.values.dtype)
+        else:
+            _check_out("out", out, self.values, self.length)
+            out[...] = 0
+        out.reshape(-1)[_torch().from_numpy(self.indices) if tensor else self.indices] = self.values
+        return out
+
+
+def top_k(array: Any, k: int, rest: Any = None) -> TopK:
+    """The `k` elements of the largest magnitude, of those that are equal the ones that come first. What is not a number
+    is larger than any number, so that it is never left out. `array` is a numpy array or torch CPU tensor of floats, of
+    any shape; it is not changed.
+
+    `rest`, if given, gets what is left out: a float32 array of as many elements, where those that were chosen are zero.
+    Raises InvalidArgument.
+    """
+    tensor = is_tensor(array)
+    flat: Any = array.detach().reshape(-1) if tensor else np.asarray(array).reshape(-1)
+    if not (flat.is_floating_point() if tensor else flat.dtype.kind == "f"):
+        raise InvalidArgument(f"array holds {flat.dtype}, not floats")
+    k = whole("k", k, 0, len(flat))
+    left = None if rest is None else check_float32("rest", rest, len(flat))
+    seen = as_numpy(flat)
+    indices = _largest(np.abs(seen), k)
+    values = pick(flat, indices)
+    if left is not None:
+        left[:] = seen
+        left[indices] = 0
+    return TopK(indices, values)
+
+
+def _largest(sizes: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """The indices of the `k` largest, in order."""
+    if k in (0, len(sizes)):
+        return np.arange(k, dtype=np.int64)
+    undefined = np.isnan(sizes)
+    if undefined.any():
+        sizes = np.where(undefined, np.inf, sizes)
+    least = np.partition(sizes, len(sizes) - k)[len(sizes) - k]
+    indices = np.flatnonzero(sizes >= least)
+    if len(indices) > k:
+        equal = np.flatnonzero(sizes[indices] == least)
+        indices = np.delete(indices, equal[len(equal) - (len(indices) - k) :])
+    return indices.astype(np.int64, copy=False)
+
+
+def is_tensor(array: Any) -> bool:
+    """torch is never imported for it: who passes a tensor has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def as_numpy(array: Any) -> NDArray[Any]:
+    """The same floats; those that numpy does not have in float32."""
+    if not is_tensor(array):
+        return np.asarray(array)
+    array = array.detach()
+    return np.asarray((array.float() if array.element_size() < 4 else array).numpy())
+
+
+def raw(array: Any) -> NDArray[np.uint8]:
+    """The bytes of a contiguous one."""
+    if is_tensor(array):
+        return np.asarray(array.detach().view(_torch().uint8).numpy())
+    return np.asarray(array).view(np.uint8)
+
+
+def cooked(bytes_: NDArray[np.uint8], like: Any) -> Any:
+    """The inverse: of the kind and dtype of `like`."""
+    if is_tensor(like):
+        return _torch().from_numpy(bytes_).view(like.dtype)
+    return bytes_.view(like.dtype)
+
+
+def pick(array: Any, indices: NDArray[np.int64]) -> Any:
+    """Its elements at these."""
+    return array[_torch().from_numpy(indices) if is_tensor(array) else indices]
+
+
+def check_float32(name: str, array: Any, elements: int) -> NDArray[np.float32]:
+    """A flat view of what float32 are written to. Raises InvalidArgument."""
+    if is_tensor(array):
+        array = array.detach().numpy() if array.device.type == "cpu" and array.is_contiguous() else None
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.float32
+        or array.size != elements
+        or not array.flags.c_contiguous
+        or not array.flags.writeable
+    ):
+        raise InvalidArgument(f"{name} must be a contiguous, writable array of {elements} float32")
+    return array.reshape(-1)
+
+
+def _check_out(name: str, out: Any, like: Any, elements: int) -> None:
+    tensor = is_tensor(like)
+    if is_tensor(out) != tensor or not (tensor or isinstance(out, np.ndarray)):
+        raise InvalidArgument(f"{name} is a {type(out).__name__}, and values are a {type(like).__name__}")
+    contiguous = out.is_contiguous() if tensor else out.flags.c_contiguous
+    count = out.numel() if tensor else out.size
+    if out.dtype != like.dtype or count != elements or not contiguous:
+        raise InvalidArgument(f"{name} must hold {elements} contiguous {like.dtype}, not {count} {out.dtype}")
+
+
+def _torch() -> Any:
+    return sys.modules["torch"]
