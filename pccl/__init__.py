@@ -32,6 +32,7 @@ from pccl.descriptors import (
     ReduceOperandDescriptor,
 )
 from pccl.enums import Algorithm, Attribute, Collective, DataType, PremulSum, ReduceOp
+from pccl.error_feedback import ErrorFeedback
 from pccl.errors import (
     Aborted,
     CallMismatch,
@@ -85,6 +86,7 @@ __all__ = [
     "Communicator",
     "DataType",
     "DistributionHint",
+    "ErrorFeedback",
     "Expelled",
     "Handle",
     "InvalidArgument",

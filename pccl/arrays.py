@@ -12,6 +12,7 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pccl import _native
 from pccl.enums import TORCH_ONLY, DataType
@@ -74,6 +75,35 @@ def dtype_of(array: Any) -> DataType:
     if isinstance(array, np.ndarray):
         return DataType.from_numpy_dtype(array.dtype)
     return DataType.from_torch_dtype(getattr(array, "dtype", type(array).__name__))
+
+
+def is_tensor(array: Any) -> bool:
+    """torch is never imported for it: who passes a tensor has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def as_numpy(array: Any) -> NDArray[Any]:
+    """The same floats; those that numpy does not have in float32."""
+    if not is_tensor(array):
+        return np.asarray(array)
+    array = array.detach()
+    return np.asarray((array.float() if array.element_size() < 4 else array).numpy())
+
+
+def float32(name: str, array: Any, elements: int) -> NDArray[np.float32]:
+    """A flat view of an array or tensor that float32 are written to. Raises InvalidArgument."""
+    if is_tensor(array):
+        array = array.detach().numpy() if array.device.type == "cpu" and array.is_contiguous() else None
+    if (
+        not isinstance(array, np.ndarray)
+        or array.dtype != np.float32
+        or array.size != elements
+        or not array.flags.c_contiguous
+        or not array.flags.writeable
+    ):
+        raise InvalidArgument(f"{name} must be a contiguous, writable array of {elements} float32")
+    return array.reshape(-1)
 
 
 def _refuse_numpy(array: np.ndarray[Any, Any], name: str) -> NoReturn:

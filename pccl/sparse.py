@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pccl import arrays
 from pccl._native import ReduceInfo
 from pccl.arguments import whole
 from pccl.errors import InvalidArgument
@@ -41,7 +42,7 @@ class SparseSum:
     def dense(self, out: Any = None) -> Any:
         """The whole vector, zeros included: a new one, or in `out`, an array or tensor of `length` elements and of the
         same dtype and kind, of any shape, contiguous. Raises InvalidArgument."""
-        tensor = is_tensor(self.values)
+        tensor = arrays.is_tensor(self.values)
         if out is None:
             zeros = _torch().zeros if tensor else np.zeros
             out = zeros(self.length, dtype=self.values.dtype)
@@ -60,13 +61,13 @@ def top_k(array: Any, k: int, rest: Any = None) -> TopK:
     `rest`, if given, gets what is left out: a float32 array of as many elements, where those that were chosen are zero.
     Raises InvalidArgument.
     """
-    tensor = is_tensor(array)
+    tensor = arrays.is_tensor(array)
     flat: Any = array.detach().reshape(-1) if tensor else np.asarray(array).reshape(-1)
     if not (flat.is_floating_point() if tensor else flat.dtype.kind == "f"):
         raise InvalidArgument(f"array holds {flat.dtype}, not floats")
     k = whole("k", k, 0, len(flat))
-    left = None if rest is None else check_float32("rest", rest, len(flat))
-    seen = as_numpy(flat)
+    left = None if rest is None else arrays.float32("rest", rest, len(flat))
+    seen = arrays.as_numpy(flat)
     indices = _largest(np.abs(seen), k)
     values = pick(flat, indices)
     if left is not None:
@@ -90,57 +91,28 @@ def _largest(sizes: NDArray[Any], k: int) -> NDArray[np.int64]:
     return indices.astype(np.int64, copy=False)
 
 
-def is_tensor(array: Any) -> bool:
-    """torch is never imported for it: who passes a tensor has imported it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
-
-
-def as_numpy(array: Any) -> NDArray[Any]:
-    """The same floats; those that numpy does not have in float32."""
-    if not is_tensor(array):
-        return np.asarray(array)
-    array = array.detach()
-    return np.asarray((array.float() if array.element_size() < 4 else array).numpy())
-
-
 def raw(array: Any) -> NDArray[np.uint8]:
     """The bytes of a contiguous one."""
-    if is_tensor(array):
+    if arrays.is_tensor(array):
         return np.asarray(array.detach().view(_torch().uint8).numpy())
     return np.asarray(array).view(np.uint8)
 
 
 def cooked(bytes_: NDArray[np.uint8], like: Any) -> Any:
     """The inverse: of the kind and dtype of `like`."""
-    if is_tensor(like):
+    if arrays.is_tensor(like):
         return _torch().from_numpy(bytes_).view(like.dtype)
     return bytes_.view(like.dtype)
 
 
 def pick(array: Any, indices: NDArray[np.int64]) -> Any:
     """Its elements at these."""
-    return array[_torch().from_numpy(indices) if is_tensor(array) else indices]
-
-
-def check_float32(name: str, array: Any, elements: int) -> NDArray[np.float32]:
-    """A flat view of what float32 are written to. Raises InvalidArgument."""
-    if is_tensor(array):
-        array = array.detach().numpy() if array.device.type == "cpu" and array.is_contiguous() else None
-    if (
-        not isinstance(array, np.ndarray)
-        or array.dtype != np.float32
-        or array.size != elements
-        or not array.flags.c_contiguous
-        or not array.flags.writeable
-    ):
-        raise InvalidArgument(f"{name} must be a contiguous, writable array of {elements} float32")
-    return array.reshape(-1)
+    return array[_torch().from_numpy(indices) if arrays.is_tensor(array) else indices]
 
 
 def _check_out(name: str, out: Any, like: Any, elements: int) -> None:
-    tensor = is_tensor(like)
-    if is_tensor(out) != tensor or not (tensor or isinstance(out, np.ndarray)):
+    tensor = arrays.is_tensor(like)
+    if arrays.is_tensor(out) != tensor or not (tensor or isinstance(out, np.ndarray)):
         raise InvalidArgument(f"{name} is a {type(out).__name__}, and values are a {type(like).__name__}")
     contiguous = out.is_contiguous() if tensor else out.flags.c_contiguous
     count = out.numel() if tensor else out.size

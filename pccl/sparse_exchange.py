@@ -153,7 +153,7 @@ def _entries(notices: Sequence[Notice], memory: Bytes) -> Iterator[Entries]:
 
 
 def _whole_numbers(indices: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    found = indices.detach().cpu().numpy() if sparse.is_tensor(indices) else np.asarray(indices)
+    found = indices.detach().cpu().numpy() if arrays.is_tensor(indices) else np.asarray(indices)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size > 0):
         raise InvalidArgument(f"indices must be one row of whole numbers, not {found.dtype} of shape {found.shape}")
     if found.dtype == np.uint64 and found.size > 0 and found.max() > _sparse.LENGTH_MAX:
