@@ -9,6 +9,12 @@
 
 enum { TILE = 1024, TILE_PADDING = 8 }; /* values; packed codes come in whole bytes */
 
+/* A choice that no compiler turns into a jump: loops with jumps are not vectorised. */
+static inline uint32_t choose(bool condition, uint32_t yes, uint32_t no) {
+    uint32_t mask = 0 - (uint32_t)condition;
+    return (yes & mask) | (no & ~mask);
+}
+
 /* A float of this size holds whole numbers in its last bits, rounded to nearest even by the addition. */
 #define WHOLE 12582912.0f /* 1.5 * 2^23: negative ones, too */
 static inline int32_t nearest(float value) { return (int32_t)(f32_raw(value + WHOLE) - f32_raw(WHOLE)); }
@@ -20,8 +26,7 @@ static inline int32_t at_random(float value, float number) {
     return whole - ((float)whole > moved);
 }
 
-/* Numbers from 2^-13 to 1 - 2^-13. Not from 0 to 1: what lies on the grid arrives here with an error below 2^-13 and
- * has to stay where it is. */
+/* From 0 to below 1. */
 static void random_numbers(float *numbers, uint64_t seed, uint64_t counter, size_t count) {
     while (count > 0) {
         uint64_t left = (UINT64_C(1) << 32) - (uint32_t)counter, key = random_key(seed, counter);
@@ -30,7 +35,7 @@ static void random_numbers(float *numbers, uint64_t seed, uint64_t counter, size
         INDEPENDENT
         for (size_t i = 0; i < now; i++) {
             int32_t bits = (int32_t)(random_bits(key, first + (uint32_t)i) >> 8);
-            numbers[i] = (float)bits * (0x1p-24f - 0x1p-36f) + 0x1p-13f;
+            numbers[i] = (float)bits * 0x1p-24f;
         }
         numbers += now;
         counter += now;
@@ -45,7 +50,8 @@ static void random_numbers(float *numbers, uint64_t seed, uint64_t counter, size
         const float unit = grid->unit, base = grid->base, inverse = grid->inverse;                                     \
         const int32_t zero = grid->zero, low = grid->low, high = grid->high;                                           \
         const uint8_t flip = grid->flip;                                                                               \
-        (void)numbers;                                                                                                 \
+        const float slack = grid->slack, spread = grid->spread;                                                        \
+        (void)numbers, (void)slack, (void)spread;                                                                      \
         INDEPENDENT                                                                                                    \
         for (size_t i = 0; i < count; i++) {                                                                           \
             float t = (x[i] * unit - base) * inverse;                                                                  \
@@ -56,18 +62,19 @@ static void random_numbers(float *numbers, uint64_t seed, uint64_t counter, size
         }                                                                                                              \
     }
 ENCODE_WHOLE(encode_whole, nearest(t))
-ENCODE_WHOLE(encode_whole_at_random, at_random(t, numbers[i]))
+ENCODE_WHOLE(encode_whole_at_random, at_random(t, numbers[i] * spread + slack))
 
 static void decode_whole(float *x, const any_u8 *codes, size_t count, const struct grid *grid) {
-    const float base = grid->base, step = grid->step, grow = grid->grow, bottom = grid->bottom, top = grid->top;
+    const float base = grid->base, step = grid->step, grow = grid->grow;
+    const uint32_t bottom = f32_raw(grid->bottom), top = f32_raw(grid->top);
     const int32_t zero = grid->zero, low = grid->low, high = grid->high;
     const uint8_t flip = grid->flip;
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
         int32_t code = codes[i] ^ flip;
         float value = (base + (float)(code - zero) * step) * grow;
-        value = code <= low ? bottom : value;
-        x[i] = code >= high ? top : value;
+        uint32_t bits = choose(code <= low, bottom, f32_raw(value));
+        x[i] = f32_load(choose(code >= high, top, bits));
     }
 }
 
@@ -117,7 +124,8 @@ SMALL_FLOAT(small_at_random, at_random(places, number))
 #define ENCODE_FLOAT8(NAME, SMALL, FRACTION_BITS, BIAS, BEYOND, LARGEST)                                               \
     static void NAME(any_u8 *codes, const float *x, const float *numbers, size_t count, const struct grid *grid) {     \
         const float unit = grid->unit, inverse = grid->inverse;                                                        \
-        (void)numbers;                                                                                                 \
+        const float slack = grid->slack, spread = grid->spread;                                                        \
+        (void)numbers, (void)slack, (void)spread;                                                                      \
         INDEPENDENT                                                                                                    \
         for (size_t i = 0; i < count; i++) {                                                                           \
             float t = x[i] * unit * inverse;                                                                           \
@@ -131,7 +139,7 @@ SMALL_FLOAT(small_at_random, at_random(places, number))
 E4M3(encode_e4m3, small_nearest)
 E5M2(encode_e5m2, small_nearest)
 #undef NUMBER
-#define NUMBER numbers[i]
+#define NUMBER numbers[i] * spread + slack
 E4M3(encode_e4m3_at_random, small_at_random)
 E5M2(encode_e5m2_at_random, small_at_random)
 #undef NUMBER
@@ -140,14 +148,14 @@ E5M2(encode_e5m2_at_random, small_at_random)
  * infinities and NaNs, count as the largest. */
 #define DECODE_FLOAT8(NAME, FRACTION_BITS, BIAS, LARGEST)                                                              \
     static void NAME(float *x, const any_u8 *codes, size_t count, const struct grid *grid) {                           \
-        const float step = grid->step, grow = grid->grow, top = grid->top;                                             \
+        const float step = grid->step, grow = grid->grow;                                                              \
+        const uint32_t top = f32_raw(grid->top);                                                                       \
         INDEPENDENT                                                                                                    \
         for (size_t i = 0; i < count; i++) {                                                                           \
             uint32_t code = codes[i], magnitude = code & 0x7f;                                                         \
             float small = f32_load(magnitude << (23 - FRACTION_BITS)) * f32_load((254u - (BIAS)) << 23);               \
             float value = small * step * grow;                                                                         \
-            value = magnitude >= LARGEST ? top : value;                                                                \
-            x[i] = f32_load(f32_raw(value) | (code & 0x80) << 24);                                                     \
+            x[i] = f32_load(choose(magnitude >= LARGEST, top, f32_raw(value)) | (code & 0x80) << 24);                  \
         }                                                                                                              \
     }
 DECODE_FLOAT8(decode_e4m3, 3, 7, 0x7e)
@@ -159,9 +167,10 @@ static void cast_f16_at_random(any_u16 *codes, const float *x, const float *numb
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = f32_raw(x[i]), sign = bits >> 16 & 0x8000;
-        uint32_t code = small_at_random(x[i], numbers[i], 10, (127 - 14) << 23, largest, 0x7bff);
-        code = (int32_t)(bits & 0x7fffffff) > largest ? 0x7c00 : code;
-        codes[i] = (uint16_t)((int32_t)(bits & 0x7fffffff) > 0x7f800000 ? (uint32_t)F16_NAN : sign | code);
+        float number = numbers[i] * (1 - 0x1p-12f) + 0x1p-13f; /* up to 2047 places: there a float has 2^-13 more */
+        uint32_t code = small_at_random(x[i], number, 10, (127 - 14) << 23, largest, 0x7bff);
+        code = choose((int32_t)(bits & 0x7fffffff) > largest, 0x7c00, code);
+        codes[i] = (uint16_t)choose((int32_t)(bits & 0x7fffffff) > 0x7f800000, F16_NAN, sign | code);
     }
 }
 
@@ -169,7 +178,7 @@ static void cast_bf16_at_random(any_u16 *codes, const float *x, const float *num
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = f32_raw(x[i]), rounded = bits + (uint32_t)(int32_t)(numbers[i] * 65536);
-        codes[i] = (uint16_t)((int32_t)(bits & 0x7fffffff) > 0x7f800000 ? (uint32_t)BF16_NAN : rounded >> 16);
+        codes[i] = (uint16_t)choose((int32_t)(bits & 0x7fffffff) > 0x7f800000, BF16_NAN, rounded >> 16);
     }
 }
 

@@ -43,7 +43,15 @@ CONVERT(store_bf16, any_u16, float, (uint16_t)(bf16_round(value) >> 16))
 CONVERT(store_f32, any_u32, float, f32_store(value))
 CONVERT(store_f64, any_u64, float, f64_store(value))
 
+/* What is read next, while this tile is worked on: memory would idle meanwhile. Also behind an array's end, where
+ * nothing happens. */
+static void fetch_ahead(const void *values, size_t bytes) {
+    uintptr_t from = (uintptr_t)values + bytes;
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)(from + i));
+}
+
 static void load(float *x, pccl_dtype dtype, const void *values, size_t index, size_t count) {
+    fetch_ahead((const uint8_t *)values + index * pccl_dtype_bytes(dtype), count * pccl_dtype_bytes(dtype));
     if (dtype == PCCL_FLOAT16)
         load_f16(x, (const any_u16 *)values + index, count);
     else if (dtype == PCCL_BFLOAT16)

@@ -50,7 +50,8 @@ static void rotate(float *x, uint64_t seed, uint32_t index, size_t count) {
 
 /* With the errors of coding, sums may exceed the largest value, at most by a factor below TILE. */
 static void rotate_back(float *x, uint64_t seed, uint32_t index, size_t count) {
-    const float share = 1.0f / TILE, largest = FLT_MAX / TILE;
+    const float share = 1.0f / TILE;
+    const int32_t largest = (int32_t)f32_raw(FLT_MAX / TILE);
     INDEPENDENT
     for (size_t i = 0; i < count; i++) x[i] *= share;
     for (size_t start = 0, piece; start < count; start += piece) {
@@ -59,8 +60,9 @@ static void rotate_back(float *x, uint64_t seed, uint32_t index, size_t count) {
     }
     INDEPENDENT
     for (size_t i = 0; i < count; i++) {
-        float value = x[i] < largest ? x[i] : largest;
-        x[i] = (value > -largest ? value : -largest) * TILE;
+        int32_t magnitude = (int32_t)(f32_raw(x[i]) & 0x7fffffff);
+        uint32_t bounded = (uint32_t)(magnitude < largest ? magnitude : largest);
+        x[i] = f32_load(bounded | (f32_raw(x[i]) & 0x80000000)) * TILE;
     }
     flip_signs(x, seed, index, count);
 }

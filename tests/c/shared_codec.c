@@ -46,7 +46,7 @@ static double value_of(enum codec_kind kind, uint64_t *seed) {
     case KIND_HEAVY_TAILED:
         return x / fabs(uniform(seed) + 1e-6);
     case KIND_OUTLIER:
-        return prng_below(seed, 100) ? x : 1000 * x;
+        return prng_below(seed, 500) ? x : 30 * x;
     case KIND_ZERO:
         return prng_below(seed, 2) ? 0.0 : -0.0;
     case KIND_SUBNORMAL:
@@ -54,7 +54,7 @@ static double value_of(enum codec_kind kind, uint64_t *seed) {
     case KIND_TINY:
         return x * 0x1p-126;
     case KIND_HUGE:
-        return prng_below(seed, 4) ? uniform(seed) * FLT_MAX : (prng_below(seed, 2) ? FLT_MAX : -FLT_MAX);
+        return prng_below(seed, 4) ? uniform(seed) * FLT_MAX : (prng_below(seed, 2) ? 0.99 * FLT_MAX : -FLT_MAX);
     default:
         return x;
     }

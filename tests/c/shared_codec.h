@@ -20,7 +20,7 @@ enum codec_kind {
     KIND_NEGATIVE,
     KIND_OFFSET, /* a thousand times as far from zero as from each other */
     KIND_HEAVY_TAILED,
-    KIND_OUTLIER, /* one of a hundred is a thousand times as large */
+    KIND_OUTLIER, /* one of five hundred is thirty times as large */
     KIND_CONSTANT,
     KIND_ZERO, /* of both signs */
     KIND_SUBNORMAL,
