@@ -505,11 +505,11 @@ typedef struct pccl_call {
      * all_to_all leaves with its own rank stays exact.) A value that no code exists for ends the operation on all
      * members with QUANTIZATION, unless `propagate` is set. */
     pccl_quantization quantization;
-    /* With a format, or NULL: as long as the input, of all tensors behind one another. When the operation has succeeded,
-     * what encoding took here: the value less what it was sent as, of each element that this rank sent or completed the
-     * sum of, else 0. Over all ranks these add up to what the sum lacks, and who adds them to its next input has them
-     * made good. Of an AVG they are those of its sum, of a PREMUL_SUM those of the scaled input. Undefined after a
-     * failure. */
+    /* With a format, or NULL: as long as the input, of all tensors behind one another. When the operation has
+     * succeeded, what encoding took here: the value less what it was sent as, of each element that this rank sent or
+     * completed the sum of, else 0. Over all ranks these add up to what the sum lacks, and who adds them to its next
+     * input has them made good. Of an AVG they are those of its sum, of a PREMUL_SUM those of the scaled input.
+     * Undefined after a failure. */
     float *errors;
     /* Called once when the operation has ended, by whichever thread ended it, which may be the one that starts it. That
      * thread holds the engine's lock: it must not block, nor call anything here but pccl_done. Never after

@@ -111,8 +111,9 @@ bool pccl__core_busy(const struct pccl__core *core);
 /* ---- start.c */
 pccl_status pccl__core_start(struct pccl__core *core, const pccl_call *call, uint64_t now_ns,
                              struct pccl_operation **operation, pccl_error *error);
-pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
-                               pccl_error *error);
+/* `coding` as in choice.h. */
+pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, double coding, char *text,
+                               size_t text_bytes, pccl_error *error);
 /* Starts an operation in the current epoch (it is new or was queued). May end it. */
 void pccl__core_launch(struct pccl__core *core, struct pccl_operation *operation);
 /* Begins an operation that has been launched, now that it knows its peers. May end it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * start.c - from a call to a running operation: choice of the algorithm, numbering, launch.
+ * start.c - from a call to a running operation: judgement, numbering, launch.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,88 +9,10 @@
 #include "base/bits.h"
 #include "base/status.h"
 #include "engine/call.h"
-#include "engine/coding.h"
+#include "engine/choice.h"
 #include "engine/core.h"
 #include "engine/match.h"
 #include "engine/piece.h"
-#include "engine/prices.h"
-
-/* ---------------------------------------------------------------- choice */
-
-/* What a planner must be able to do. Private uneven parts go straight where they can. */
-static uint8_t needed(const struct pccl__team *team, const pccl_call *call, const struct pccl__layout *layout) {
-    if (call->flags & PCCL_DETERMINISTIC) return PCCL__FIXED_ORDER;
-    if (call->errors && pccl__reduces(call->collective)) return PCCL__ONE_EACH;
-    bool straight = team->shape.kind == PCCL_SHAPE_FULL;
-    return straight && layout->uneven && pccl__parts_are_private(layout->collective) ? PCCL__STRAIGHT : 0;
-}
-
-static uint64_t total_bytes(const pccl_call *call, const struct pccl__layout *layout) {
-    return pccl__coding_bytes(call, pccl__layout_total(layout));
-}
-
-/* NULL: nobody was asked for, or it does not serve. */
-static const struct pccl__planner *wanted(const struct pccl__team *team, const pccl_call *call, uint8_t traits) {
-    const struct pccl__planner *planner = pccl__planner_find(call->collective, call->algorithm);
-    return planner && pccl__planner_fits(planner, &team->shape, traits) ? planner : NULL;
-}
-
-/* A quantized sum should be encoded but twice, whatever the number of members: each contribution, and the whole. That
- * costs as many bytes as the ring. Not among hosts with several members, which would share their wires. NULL: not here.
- */
-static const struct pccl__planner *encoding_twice(const struct pccl__team *team, const pccl_call *call) {
-    bool coded = call->quantization.format != PCCL_EXACT;
-    bool scatters = call->collective == PCCL_ALL_REDUCE || call->collective == PCCL_REDUCE_SCATTER;
-    if (!coded || !scatters || (team->shape.hosts > 1 && team->shape.host_most > 1)) return NULL;
-    const struct pccl__planner *planner = pccl__planner_find(call->collective, PCCL_DIRECT);
-    return pccl__planner_fits(planner, &team->shape, 0) ? planner : NULL;
-}
-
-/* Only what all members know alike may enter the choice: sizes, the shape, and the prices of the view. NULL: the
- * links that are left do not serve this call. */
-static const struct pccl__planner *choose(const struct pccl__team *team, const pccl_call *call,
-                                          const struct pccl__layout *layout) {
-    if (!team->barrier) return NULL;
-    uint8_t traits = needed(team, call, layout);
-    const struct pccl__planner *planner = wanted(team, call, traits);
-    if (!planner) planner = encoding_twice(team, call);
-    return planner ? planner : pccl__planner_choose(&team->offers, call->collective, total_bytes(call, layout), traits);
-}
-
-static const char *no_way(const struct pccl__team *team) {
-    return team->barrier ? "no deterministic way around the links that are down: others have one"
-                         : "some links are down, and those that operations use do not connect this subgroup";
-}
-
-static void say_more(char *text, size_t text_bytes, const char *separator, const char *more) {
-    size_t used = strlen(text);
-    snprintf(text + used, text_bytes - used, "%s%s", separator, more);
-}
-
-static pccl_status explain_choice(const struct pccl__core *core, const struct pccl__team *team, const pccl_call *call,
-                                  const struct pccl__layout *layout, char *text, size_t text_bytes, pccl_error *error) {
-    static const char *const limits[PCCL_SHAPE_COUNT] = {"", "some links are down, the ring has none of them",
-                                                         "so many links are down that only a tree is left"};
-    if (pccl__is_pair(call->collective)) {
-        snprintf(text, text_bytes, "%s: straight over the link between the two", pccl_algorithm_name(PCCL_PAIRWISE));
-        return PCCL_OK;
-    }
-    bool has_data = pccl__has_data(call->collective);
-    uint8_t traits = has_data ? needed(team, call, layout) : 0;
-    const struct pccl__planner *planner = has_data ? choose(team, call, layout) : team->barrier;
-    if (!planner) return pccl__fail(error, PCCL_UNSUPPORTED, "%s", no_way(team));
-    pccl__planner_explain(&team->offers, planner, &team->shape, has_data ? total_bytes(call, layout) : 0, traits, text,
-                          text_bytes);
-    char prices[160];
-    pccl__prices_text(&core->group.prices, team->one_host, prices, sizeof prices);
-    say_more(text, text_bytes, "; at ", prices);
-    if (has_data && wanted(team, call, traits))
-        say_more(text, text_bytes, "; ", "forced by the caller");
-    else if (planner == encoding_twice(team, call))
-        say_more(text, text_bytes, "; ", "each contribution is encoded once and the sum once more");
-    if (team->shape.kind != PCCL_SHAPE_FULL) say_more(text, text_bytes, "; ", limits[team->shape.kind]);
-    return PCCL_OK;
-}
 
 /* The team of a call, which is judged by it. Errors: INVALID. */
 static pccl_status team_of(const struct pccl__core *core, const pccl_call *call, struct pccl__team **team,
@@ -101,8 +23,8 @@ static pccl_status team_of(const struct pccl__core *core, const pccl_call *call,
                       (unsigned long long)core->group.epoch, (unsigned long long)call->scope);
 }
 
-pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, char *text, size_t text_bytes,
-                               pccl_error *error) {
+pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, double coding, char *text,
+                               size_t text_bytes, pccl_error *error) {
     pccl_status status = pccl__call_check(call, error);
     if (status != PCCL_OK) return status;
     if (core->group.epoch == 0) return pccl__fail(error, PCCL_INVALID, "no view is installed yet");
@@ -112,7 +34,8 @@ pccl_status pccl__core_explain(struct pccl__core *core, const pccl_call *call, c
     status = team_of(core, call, &team, error);
     if (status == PCCL_OK) status = pccl__call_layout(call, team->size, team->rank, &layout, &begins, error);
     if (status != PCCL_OK) return status;
-    status = explain_choice(core, team, call, &layout, text, text_bytes, error);
+    const struct pccl__choice_costs costs = {&core->group.prices, coding};
+    status = pccl__choice_explain(team, call, &layout, costs, text, text_bytes, error);
     free(begins);
     return status;
 }
@@ -204,7 +127,7 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
 static pccl_status prepare(struct pccl_operation *op) {
     struct pccl__team *team = op->team;
     bool has_data = pccl__has_data(op->call.collective);
-    const struct pccl__planner *planner = has_data ? choose(team, &op->call, &op->layout) : NULL;
+    const struct pccl__planner *planner = has_data ? pccl__choice_make(team, &op->call, &op->layout) : NULL;
     if (!team->barrier || (has_data && !planner)) return PCCL_UNSUPPORTED;
     bool by_rank = planner && (planner->traits & PCCL__BY_RANK || op->call.flags & PCCL_DETERMINISTIC);
     op->algorithm = planner ? planner->algorithm : team->barrier->algorithm;
@@ -246,7 +169,8 @@ static void end_unprepared(struct pccl__core *core, struct pccl_operation *op, p
         pccl__operation_end(op, status, "%s: some links are down, and there is none to rank %u that operations use",
                             pccl_collective_name(op->call.collective), op->call.root);
     else if (status == PCCL_UNSUPPORTED)
-        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective), no_way(op->team));
+        pccl__operation_end(op, status, "%s: %s", pccl_collective_name(op->call.collective),
+                            pccl__choice_missing(op->team));
     else if (status == PCCL_INVALID)
         pccl__operation_end(op, status, "more than %d distinct tags in one epoch: reuse tags", PCCL__TAGS_MAX);
     else

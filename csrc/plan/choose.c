@@ -153,6 +153,14 @@ static double sharing(const struct pccl__planner *planner, const struct pccl__sh
     return crowded && shape->hosts > 1 ? shape->host_most : 1;
 }
 
+static struct pccl__offer offer_of(const struct pccl__planner *planner, const struct pccl__shape *shape,
+                                   struct pccl__link_models links) {
+    struct pccl__offer offer = {.planner = planner};
+    charge(&offer, planner->work(shape), links.between, sharing(planner, shape));
+    if (planner->inside) charge(&offer, planner->inside(shape), links.inside, 1);
+    return offer;
+}
+
 void pccl__offers_make(struct pccl__offers *offers, const struct pccl__shape *shape, struct pccl__link_models links) {
     _Static_assert(sizeof planners / sizeof *planners <= PCCL__OFFERS_MAX, "offers for all planners");
     offers->links = links;
@@ -160,16 +168,18 @@ void pccl__offers_make(struct pccl__offers *offers, const struct pccl__shape *sh
     offers->count = 0;
     const struct pccl__planner *planner;
     for (size_t i = 0; shape->size > 0 && (planner = pccl__planner_at(i)); i++) {
-        if (!considered(planner, shape)) continue;
-        struct pccl__offer *offer = &offers->offer[offers->count++];
-        *offer = (struct pccl__offer){.planner = planner};
-        charge(offer, planner->work(shape), links.between, sharing(planner, shape));
-        if (planner->inside) charge(offer, planner->inside(shape), links.inside, 1);
+        if (considered(planner, shape)) offers->offer[offers->count++] = offer_of(planner, shape, links);
     }
 }
 
 static double cost_ns(const struct pccl__offer *offer, uint64_t bytes) {
     return offer->start_ns + (double)bytes * offer->byte_ns;
+}
+
+double pccl__planner_cost_ns(const struct pccl__offers *offers, const struct pccl__planner *planner,
+                             const struct pccl__shape *shape, uint64_t bytes) {
+    struct pccl__offer offer = offer_of(planner, shape, offers->links);
+    return cost_ns(&offer, bytes);
 }
 
 static bool serves(const struct pccl__offer *offer, pccl_collective collective, uint8_t needed) {
@@ -231,23 +241,12 @@ static void say_work(struct words *words, const struct pccl__planner *planner, c
     say(words, ")");
 }
 
-/* Who was asked for by name may not be on offer. */
-static void say_offer(struct words *words, const struct pccl__offers *offers, const struct pccl__planner *planner,
-                      uint64_t bytes) {
-    uint32_t i = 0;
-    while (i < offers->count && offers->offer[i].planner != planner) i++;
-    if (i < offers->count)
-        say_time(words, cost_ns(&offers->offer[i], bytes));
-    else
-        say(words, "not on offer");
-}
-
 void pccl__planner_explain(const struct pccl__offers *offers, const struct pccl__planner *chosen,
                            const struct pccl__shape *shape, uint64_t bytes, uint8_t needed, char *text,
                            size_t text_bytes) {
     struct words words = {.text = text, .bytes = text_bytes};
     say(&words, "%s: ", pccl_algorithm_name(chosen->algorithm));
-    say_offer(&words, offers, chosen, bytes);
+    say_time(&words, pccl__planner_cost_ns(offers, chosen, shape, bytes));
     say_work(&words, chosen, shape, bytes);
     for (uint32_t i = 0; i < offers->count; i++) {
         const struct pccl__offer *other = &offers->offer[i];

@@ -139,6 +139,9 @@ void pccl__offers_make(struct pccl__offers *offers, const struct pccl__shape *sh
  * those of the vector that `volume` speaks of. NULL when there is none. Takes some tens of nanoseconds. */
 const struct pccl__planner *pccl__planner_choose(const struct pccl__offers *offers, pccl_collective collective,
                                                  uint64_t bytes, uint8_t needed);
+/* What a planner takes, on offer or not. */
+double pccl__planner_cost_ns(const struct pccl__offers *offers, const struct pccl__planner *planner,
+                             const struct pccl__shape *shape, uint64_t bytes);
 /* What `chosen` and its rivals would take, in words: "ring: 13.2 ms (6 rounds, 1.50 times 67108864 bytes); doubling:
  * 27 ms". Cut where `text_bytes` end. */
 void pccl__planner_explain(const struct pccl__offers *offers, const struct pccl__planner *chosen,

@@ -126,7 +126,7 @@ static void test_refusals(void) {
     pccl__core_handle_free(op);
     char text[200];
     pccl_error error = {.message = ""};
-    EXPECT(pccl__core_explain(c.core[0], &call, text, sizeof text, &error) == PCCL_UNSUPPORTED, "%s", error.message);
+    EXPECT(pccl__core_explain(c.core[0], &call, 0, text, sizeof text, &error) == PCCL_UNSUPPORTED, "%s", error.message);
     cores_free(&c);
 }
 

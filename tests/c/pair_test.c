@@ -171,7 +171,7 @@ static void test_refusals(void) {
     EXPECT(pccl__core_start(c.core[0], &call, 0, &op, &error) == PCCL_INVALID, "by a ring");
     char text[128];
     call.algorithm = PCCL_AUTO;
-    EXPECT(pccl__core_explain(c.core[0], &call, text, sizeof text, NULL) == PCCL_OK);
+    EXPECT(pccl__core_explain(c.core[0], &call, 0, text, sizeof text, NULL) == PCCL_OK);
     EXPECT(strcmp(text, "pairwise: straight over the link between the two") == 0, "%s", text);
     EXPECT(pccl__core_pending(c.core[0]) == 0, "nothing is left");
     cores_free(&c);

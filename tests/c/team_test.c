@@ -204,9 +204,9 @@ static void test_shapes(void) {
         char text[PCCL_MESSAGE_BYTES];
         pccl_error error;
         pccl_call call = call_of(0, PCCL_ALL_REDUCE, scope_for(&c, 0, apart, 2), 1);
-        EXPECT(pccl__core_explain(c.core[0], &call, text, sizeof text, &error) == PCCL_UNSUPPORTED);
+        EXPECT(pccl__core_explain(c.core[0], &call, 0, text, sizeof text, &error) == PCCL_UNSUPPORTED);
         call.scope = scope_for(&c, 0, path, 3);
-        EXPECT(pccl__core_explain(c.core[0], &call, text, sizeof text, &error) == PCCL_OK && strstr(text, "tree: "),
+        EXPECT(pccl__core_explain(c.core[0], &call, 0, text, sizeof text, &error) == PCCL_OK && strstr(text, "tree: "),
                "%s", text);
         cores_free(&c);
     }
