@@ -195,7 +195,7 @@ pccl_status pccl_quantization_check(const pccl_quantization *quantization, pccl_
 uint64_t pccl_quantized_bytes(const pccl_quantization *quantization, uint64_t count);
 
 /* What `count` values are on the wire (pccl_quantized_bytes of them), and back. Any alignment; may not overlap.
- * Errors: INVALID, also where a value cannot be encoded: `wire` is then undefined. */
+ * Errors: INVALID; QUANTIZATION where a value cannot be encoded: `wire` is then undefined. */
 pccl_status pccl_quantize(const pccl_quantization *quantization, pccl_dtype dtype, const void *values, uint64_t count,
                           void *wire, pccl_error *error);
 /* Any bytes decode to something. Errors: INVALID. */

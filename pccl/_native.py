@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The data plane as Python sees it: typed wrappers of csrc/pccl.h. With `_sparse`, the only importer of the
-extension modules: `_cffi`, and `_quick`, where it could be built.
+"""The data plane as Python sees it: typed wrappers of csrc/pccl.h. With `_sparse` and `_codec`, the only importer of
+the extension modules: `_cffi`, and `_quick`, where it could be built.
 
 It knows nothing of masters, votes or what views mean. The one idea: *a call in progress holds a slot* (the C structs
 of one call, made once and reused). Slots count the threads that are inside the engine, as the engine's door does for

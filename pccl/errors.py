@@ -35,6 +35,7 @@ class Status(IntEnum):
     STATE = 15
     PENDING = 16
     PEER_DIED = 17
+    QUANTIZATION = 18
     VERSION = 100
     PENDING_OPERATIONS = 101
     OBJECT = 102
@@ -122,6 +123,13 @@ class CollectiveMismatch(RemoteError):
     status = Status.MISMATCH
 
 
+class QuantizationError(RemoteError):
+    """A value of some member cannot be quantized: it is not finite, or too large for the format. The text names rank,
+    element and value. Inputs are intact: call again with values that can, or let `nan="propagate"` pass them."""
+
+    status = Status.QUANTIZATION
+
+
 class CallMismatch(RemoteError):
     """Joint calls that can never meet: different ones at a time, or one against a collective that needs the caller."""
 
@@ -179,6 +187,7 @@ ERROR_CLASSES: dict[Status, type[PCCLError]] = {
     Status.TIMEOUT: OperationTimeout,
     Status.PEER_LOST: PeerLost,
     Status.MISMATCH: CollectiveMismatch,
+    Status.QUANTIZATION: QuantizationError,
     Status.CALL_MISMATCH: CallMismatch,
     Status.TOO_FEW_PEERS: TooFewPeers,
     Status.EXPELLED: Expelled,

@@ -45,6 +45,7 @@ COVERED_BY = {
     "csrc/engine/pccl.c": "tests/c/engine_test.c",
     "csrc/kernel/": "tests/c/kernel_test.c",
     "csrc/plan/": "tests/c/plan_test.c",
+    "pccl/_codec.py": "tests/unit/test_quantization.py",
     "pccl/bench/": "tests/unit/test_bench_parts.py",
     "pccl/bench/mpiexec.py": "tests/unit/test_bench_settings.py",
     "pccl/bench/settings.py": "tests/unit/test_bench_settings.py",

@@ -89,9 +89,9 @@ pccl_status pccl_quantize(const pccl_quantization *quantization, pccl_dtype dtyp
         .codec = &codec, .elements = (size_t)count, .left = {.values = values, .dtype = dtype}, .wire = wire};
     size_t bad = pccl__kernels()->fold(&fold);
     if (bad == SIZE_MAX) return PCCL_OK;
-    return pccl__fail(error, PCCL_INVALID, "value %zu of %" PRIu64 " cannot be quantized to %s: it is not finite%s",
-                      bad, count, pccl_format_name(codec.format),
-                      formats[codec.format].parameter_bytes ? "" : " or too large");
+    return pccl__fail(error, PCCL_QUANTIZATION,
+                      "value %zu of %" PRIu64 " cannot be quantized to %s: it is not finite%s", bad, count,
+                      pccl_format_name(codec.format), formats[codec.format].parameter_bytes ? "" : " or too large");
 }
 
 pccl_status pccl_dequantize(const pccl_quantization *quantization, pccl_dtype dtype, const void *wire, uint64_t count,

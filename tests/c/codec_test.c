@@ -332,7 +332,7 @@ static void test_public(void) {
     EXPECT(pccl_dequantize(&q, PCCL_FLOAT32, wire, COUNT, said, &error) == PCCL_OK, "%s", error.message);
     for (int i = 0; i < COUNT; i++) EXPECT(fabsf(said[i] - values[i]) < 0.6f, "value %d", i);
     values[77] = NAN;
-    EXPECT(pccl_quantize(&q, PCCL_FLOAT32, values, COUNT, wire, &error) == PCCL_INVALID &&
+    EXPECT(pccl_quantize(&q, PCCL_FLOAT32, values, COUNT, wire, &error) == PCCL_QUANTIZATION &&
                strstr(error.message, "value 77 of 4099 cannot be quantized to int4_block"),
            "%s", error.message);
     const struct {
