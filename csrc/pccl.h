@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pccl.h - the public interface of the data plane. The only header that a binding reads.
+ * pccl.h - the public interface of the data plane. Beside it, pccl_sparse.h is all that a binding reads.
  *
  * One `pccl_engine` is one peer's data plane: its listening port, its links to the other members of its
  * group, its operations. Membership (who is in the group) comes from outside: `pccl_engine_install` gives the
@@ -661,45 +661,6 @@ pccl_status pccl_state_fetch(pccl_engine *engine, uint64_t sync_id, pccl_peer_id
 
 /* XXH3, 128 bits, canonical (big-endian) byte order. https://github.com/Cyan4973/xxHash */
 void pccl_hash128(const void *data, size_t bytes, uint8_t digest[16]);
-
-/* ---------------------------------------------------------------- sparse vectors */
-
-/* A vector of `length` elements of which few are given: by sorted, distinct indices below `length`. The functions here
- * are pure: memory is the caller's, nothing is kept, nothing waits. */
-
-enum { PCCL_INDICES_LENGTH_BITS = 56 };
-#define PCCL_INDICES_LENGTH_MAX 0x100000000000000u
-
-/* The most that `count` such indices take when they are encoded; both within 2^56. */
-uint64_t pccl_indices_bytes(uint64_t count, uint64_t length);
-
-/* Writes `indices` to `wire`, which has room for pccl_indices_bytes: `*bytes` of it. Indices that are spread evenly
- * take 11.7 bits each where one in a thousand is given, 8.3 of one in a hundred, 4.9 of one in ten, 2.1 of every second
- * one; those that stand together take less. Errors: INVALID (not sorted, not distinct, not below `length`, or that is
- * more than 2^56); `wire` holds anything then. */
-pccl_status pccl_indices_encode(const uint64_t *indices, uint64_t count, uint64_t length, void *wire, uint64_t *bytes,
-                                pccl_error *error);
-
-/* The inverse, of exactly `bytes` bytes. Whatever these are: what is returned with PCCL_OK is sorted, distinct and
- * below `length`. Errors: PROTOCOL (they are no `count` such indices; `indices` holds anything then), INVALID (`length`
- * is more than 2^56). */
-pccl_status pccl_indices_decode(const void *wire, uint64_t bytes, uint64_t length, uint64_t *indices, uint64_t count,
-                                pccl_error *error);
-
-/* The indices of one such vector, and a value for each. */
-typedef struct pccl_sparse {
-    const uint64_t *indices;
-    const void *values; /* at any address */
-    uint64_t count;
-} pccl_sparse;
-
-/* Adds up vectors: writes all indices of any of them, sorted, and for each the sum of its values, in the order of
- * `vectors`. Floats add up as in an all_reduce, but 16-bit ones in float32 with one rounding at the end. `indices` and
- * `values` have room for `capacity` entries, which as many as all vectors have together, or `length`, are enough for;
- * `*count` are written. Errors: INVALID (a dtype other than integers and floats of 16 bits and more, too little room,
- * indices that are not sorted and distinct), NO_MEMORY (some 130 KiB); the output holds anything then. */
-pccl_status pccl_sparse_sum(pccl_dtype dtype, const pccl_sparse *vectors, uint32_t vectors_count, uint64_t *indices,
-                            void *values, uint64_t capacity, uint64_t *count, pccl_error *error);
 
 #ifndef PCCL_CFFI
 #ifdef __cplusplus

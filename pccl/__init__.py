@@ -23,14 +23,7 @@ import pccl_autoload
 
 from pccl._native import ReduceInfo
 from pccl.communicator import Communicator
-from pccl.descriptors import (
-    DistributionHint,
-    QuantizationAlgorithm,
-    QuantizationOptions,
-    ReduceDescriptor,
-    ReduceOpDescriptor,
-    ReduceOperandDescriptor,
-)
+from pccl.descriptors import DistributionHint, ReduceDescriptor, ReduceOpDescriptor, ReduceOperandDescriptor
 from pccl.enums import Algorithm, Attribute, Collective, DataType, PremulSum, ReduceOp
 from pccl.error_feedback import ErrorFeedback
 from pccl.errors import (
@@ -49,6 +42,7 @@ from pccl.errors import (
     PeerLost,
     PendingOperations,
     ProtocolError,
+    QuantizationError,
     RemoteError,
     SharedStateError,
     Status,
@@ -62,6 +56,7 @@ from pccl.handle import Handle
 from pccl.lanes import Job
 from pccl.master import MasterNode
 from pccl.point_to_point import Recv, Send
+from pccl.quantization import QuantizationAlgorithm, QuantizationOptions
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy, TensorInfo
 from pccl.sparse import SparseSum, TopK, top_k
 from pccl.subgroup import Subgroup
@@ -103,6 +98,7 @@ __all__ = [
     "PremulSum",
     "ProtocolError",
     "QuantizationAlgorithm",
+    "QuantizationError",
     "QuantizationOptions",
     "Recv",
     "ReduceDescriptor",

@@ -32,6 +32,11 @@ def quantization(**fields: int) -> Pointer:
     return ffi.new("pccl_quantization *", fields)
 
 
+def floats(of: Any) -> Pointer:
+    """The memory of a float32 array, which lives as long as what is returned."""
+    return ffi.from_buffer("float[]", of, require_writable=True)
+
+
 def check(quantization: Pointer, dtype: int) -> None:
     """Raises InvalidArgument where values of `dtype` cannot be quantized so."""
     error = ffi.new("pccl_error *")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Sparse vectors as the C library has them: typed wrappers of that part of csrc/pccl.h. It knows no peers and waits for
+"""Sparse vectors as the C library has them: typed wrappers of csrc/pccl_sparse.h. It knows no peers and waits for
 nothing; the GIL is released in every call."""
 
 from __future__ import annotations

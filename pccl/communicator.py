@@ -31,6 +31,7 @@ from pccl.lanes import Job, Lanes
 from pccl.messages import MAX_MEASURED_LINKS, NO_PLACE, MeasuredLink, MeasuredLinks, View, encode
 from pccl.point_to_point import PointToPoint
 from pccl.protocol.types import Resolve, VoteKind
+from pccl.quantization import QuantizationOptions
 from pccl.request import Members, Request, prefer
 from pccl.shared_state import SharedState, SharedStateSyncInfo, SharedStateSyncStrategy
 from pccl.state_transfer import synchronise
@@ -313,10 +314,13 @@ class Communicator(Collectives, Steps, PointToPoint):
         op: ReduceOp | PremulSum = ReduceOp.SUM,
         algorithm: Algorithm = Algorithm.AUTO,
         deterministic: bool | None = None,
+        quantization_options: QuantizationOptions | None = None,
     ) -> str:
-        """Which algorithm would run now for such a call, and why: "ring: ...". `send` is what a member passes to it, or
-        the root, if only its counts. Raises what the call would."""
-        asked = request.question(collective, send, op, algorithm, deterministic, self._modes, self._group())
+        """Which algorithm would run now for such a call, and why: "ring: ...". Of floats also what it would take in
+        full and quantized, by what is known of the links (`optimize_topology` measures them) and of this CPU. `send` is
+        what a member passes to it, or the root, if only its counts. Raises what the call would."""
+        group, modes = self._group(), self._modes
+        asked = request.question(collective, send, op, algorithm, deterministic, modes, group, quantization_options)
         return self._ready().explain(asked.call)
 
     def subgroup(self, ranks: Sequence[int]) -> Subgroup:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The records that pypccl describes a reduction with. New code rarely needs them: the arrays say it all.
-
-Quantization belongs here by name only: any algorithm but NONE is refused before anything is sent.
-"""
+"""The records that pypccl describes a reduction with. New code rarely needs them: the arrays say it all."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ from typing import Any
 
 from pccl import arrays
 from pccl.enums import DataType, PremulSum, ReduceOp
-from pccl.errors import InvalidArgument, Unsupported
+from pccl.errors import InvalidArgument
+from pccl.quantization import QuantizationAlgorithm, QuantizationOptions
 
 
 class DistributionHint(Enum):
@@ -21,22 +19,6 @@ class DistributionHint(Enum):
     NONE = 0
     NORMAL = 1
     UNIFORM = 2
-
-
-class QuantizationAlgorithm(Enum):
-    """How values are made smaller for the wire."""
-
-    NONE = 0
-    MIN_MAX = 1
-    ZERO_POINT_SCALE = 2
-
-
-@dataclass(frozen=True)
-class QuantizationOptions:
-    """The type on the wire and how values become it."""
-
-    quantized_datatype: DataType = DataType.UINT8
-    algorithm: QuantizationAlgorithm = QuantizationAlgorithm.MIN_MAX
 
 
 @dataclass(frozen=True)
@@ -79,17 +61,15 @@ class ReduceOpDescriptor:
         return ReduceOpDescriptor(send, recv, reduce_descriptor)
 
 
-def check(send: Any, operand: ReduceOperandDescriptor | None, quantization: QuantizationOptions | None) -> None:
-    """Raises Unsupported for quantization, InvalidArgument when `operand` contradicts the array."""
-    if quantization is not None and not isinstance(quantization, QuantizationOptions):
-        raise InvalidArgument(f"quantization_options is a {type(quantization).__name__}, not a QuantizationOptions")
-    if operand is not None and not isinstance(operand, ReduceOperandDescriptor):
+def check(send: Any, operand: ReduceOperandDescriptor | None) -> None:
+    """Raises InvalidArgument when `operand` contradicts the array."""
+    if operand is None:
+        return
+    if not isinstance(operand, ReduceOperandDescriptor):
         raise InvalidArgument(f"operand_descriptor is a {type(operand).__name__}, not a ReduceOperandDescriptor")
-    if operand is not None and not isinstance(operand.datatype, DataType):
+    if not isinstance(operand.datatype, DataType):
         raise InvalidArgument(f"the operand descriptor's datatype is a DataType, not {operand.datatype!r}")
-    if quantization is not None and quantization.algorithm != QuantizationAlgorithm.NONE:
-        raise Unsupported(f"there is no quantization {quantization.algorithm.name}; use QuantizationAlgorithm.NONE")
-    if operand is not None and arrays.dtype_of(send) != operand.datatype:
+    if arrays.dtype_of(send) != operand.datatype:
         raise InvalidArgument(
             f"the operand descriptor says {operand.datatype.name}, but send holds {arrays.dtype_of(send).name}"
         )

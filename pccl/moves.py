@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Collectives that move what members have, of any dtype, bit for bit. What each raises is said at `all_reduce`; what
-`epoch` means, at `reduce`."""
+"""Collectives that move what members have, of any dtype, bit for bit unless they are told to quantize it. What each
+raises is said at `all_reduce`, as is what quantization does; what `epoch` means, at `reduce`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pccl import parts, request
 from pccl._native import ReduceInfo
 from pccl.enums import Algorithm
 from pccl.forms import Caller, starting
+from pccl.quantization import QuantizationOptions
+from pccl.request import quantize
 
 
 class Moves(Caller):
@@ -26,12 +28,14 @@ class Moves(Caller):
         algorithm: Algorithm = Algorithm.AUTO,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Block r of `recv` becomes `send` of rank r; the count of `recv` is that of `send` times the world size. In
         place where `send` is this rank's block of `recv`."""
-        return self._run(
-            request.all_gather(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
-        )
+        group = self._group(epoch)
+        one = request.all_gather(send, recv, tag, algorithm, timeout, self._modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def all_gather_v(
         self,
@@ -43,12 +47,14 @@ class Moves(Caller):
         epoch: int = 0,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """As `all_gather` with parts of `recv_counts[r]` elements, one behind the other in `recv`. All members pass the
         same counts, else CollectiveMismatch."""
-        return self._run(
-            parts.all_gather(send, recv, recv_counts, tag, timeout, self._modes, self._group(epoch)), priority
-        )
+        group = self._group(epoch)
+        one = parts.all_gather(send, recv, recv_counts, tag, timeout, self._modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def gather(
         self,
@@ -132,12 +138,14 @@ class Moves(Caller):
         algorithm: Algorithm = Algorithm.AUTO,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Block r of `recv` becomes this rank's block of `send` of rank r; both hold world size equal blocks. Without
         `recv`, in place."""
-        return self._run(
-            request.all_to_all(send, recv, tag, algorithm, timeout, self._modes, self._group(epoch)), priority
-        )
+        group = self._group(epoch)
+        one = request.all_to_all(send, recv, tag, algorithm, timeout, self._modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def all_to_all_v(
         self,
@@ -150,13 +158,14 @@ class Moves(Caller):
         epoch: int = 0,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """As `all_to_all` with parts that may differ: `send_counts[r]` elements go to rank r, `recv_counts[r]` come
         from it; what one sends must be what the other expects, else CollectiveMismatch."""
         group = self._group(epoch)
-        return self._run(
-            parts.all_to_all(send, send_counts, recv, recv_counts, tag, timeout, self._modes, group), priority
-        )
+        one = parts.all_to_all(send, send_counts, recv, recv_counts, tag, timeout, self._modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def broadcast(
         self,
@@ -168,9 +177,12 @@ class Moves(Caller):
         algorithm: Algorithm = Algorithm.AUTO,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """`x` of all members becomes that of rank `root`."""
-        return self._run(request.broadcast(x, root, tag, algorithm, timeout, self._modes, self._group(epoch)), priority)
+        one = request.broadcast(x, root, tag, algorithm, timeout, self._modes, self._group(epoch))
+        return self._run(quantize(one, quantization_options, errors), priority)
 
     all_gather_async = starting(all_gather)
     all_gather_v_async = starting(all_gather_v)

@@ -8,9 +8,11 @@ from typing import Any
 
 from pccl import coalesced, descriptors, parts, request
 from pccl._native import ReduceInfo
-from pccl.descriptors import QuantizationOptions, ReduceOperandDescriptor
+from pccl.descriptors import ReduceOperandDescriptor
 from pccl.enums import Algorithm, PremulSum, ReduceOp
 from pccl.forms import Caller, starting
+from pccl.quantization import QuantizationOptions
+from pccl.request import quantize
 
 
 class Reductions(Caller):
@@ -29,6 +31,7 @@ class Reductions(Caller):
         timeout: float | None = None,
         operand_descriptor: ReduceOperandDescriptor | None = None,
         quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Combines `send` of all members element by element into `recv` of each; without `recv`, in place.
 
@@ -38,13 +41,20 @@ class Reductions(Caller):
         is sent first; members should agree on it, since each only decides what it sends itself, but no result depends
         on it.
 
+        With `quantization_options` values of floats are sent in fewer bits; all members pass the same. Results are
+        still the same bits on all, and how far they are from the exact ones is bounded (docs/quantization.md). Into
+        `errors`, a float32 array like `send`, goes what this rank's encoding took, for `ErrorFeedback`; it holds
+        anything after a failure. In what only moves, the sender's own copy becomes what the others get.
+
         Raises InvalidArgument, Unsupported, TooFewPeers before any traffic; PeerLost (call again: the next epoch is
-        installed and `send` is intact), CollectiveMismatch, OperationTimeout.
+        installed and `send` is intact), CollectiveMismatch, OperationTimeout; QuantizationError on all members when a
+        value of one cannot be quantized.
         """
         modes = self._modes.reducing(deterministic)
-        if operand_descriptor is not None or quantization_options is not None:
-            descriptors.check(send, operand_descriptor, quantization_options)
-        return self._run(request.all_reduce(send, recv, op, tag, algorithm, timeout, modes), priority)
+        if operand_descriptor is not None:
+            descriptors.check(send, operand_descriptor)
+        one = request.all_reduce(send, recv, op, tag, algorithm, timeout, modes)
+        return self._run(quantize(one, quantization_options, errors), priority)
 
     def all_reduce_coalesced(
         self,
@@ -57,6 +67,8 @@ class Reductions(Caller):
         deterministic: bool | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Combines many arrays in one operation, as one `all_reduce` of all of them behind one another would: each of
         `tensors` into its counterpart in `out`; without `out`, all in place.
@@ -68,7 +80,8 @@ class Reductions(Caller):
         hold anything. An InvalidArgument names the array by its place. Otherwise as `all_reduce`.
         """
         modes = self._modes.reducing(deterministic)
-        return self._run(coalesced.all_reduce(tensors, out, op, tag, algorithm, timeout, modes), priority)
+        one = coalesced.all_reduce(tensors, out, op, tag, algorithm, timeout, modes)
+        return self._run(quantize(one, quantization_options, errors), priority)
 
     def reduce_scatter(
         self,
@@ -82,12 +95,15 @@ class Reductions(Caller):
         deterministic: bool | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Combines `send` of all members; rank r gets block r of the result in `recv`, whose count times the world size
         is that of `send`. In place where `recv` is that block of `send`. `epoch` as in `reduce`, otherwise as
         `all_reduce`."""
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, group), priority)
+        one = request.reduce_scatter(send, recv, op, tag, algorithm, timeout, modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def reduce_scatter_v(
         self,
@@ -101,11 +117,14 @@ class Reductions(Caller):
         deterministic: bool | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """As `reduce_scatter` with parts of `send_counts[r]` elements, one behind the other in `send`. All members pass
         the same counts, else CollectiveMismatch."""
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(parts.reduce_scatter(send, send_counts, recv, op, tag, timeout, modes, group), priority)
+        one = parts.reduce_scatter(send, send_counts, recv, op, tag, timeout, modes, group)
+        return self._run(quantize(one, quantization_options, errors, group), priority)
 
     def reduce(
         self,
@@ -120,6 +139,8 @@ class Reductions(Caller):
         deterministic: bool | None = None,
         priority: int = 0,
         timeout: float | None = None,
+        quantization_options: QuantizationOptions | None = None,
+        errors: Any = None,
     ) -> ReduceInfo:
         """Combines `send` of all members element by element into `recv` of rank `root`; without `recv`, in place there.
         Elsewhere `recv` is ignored.
@@ -129,7 +150,8 @@ class Reductions(Caller):
         group (`Communicator.epoch`, `ReduceInfo.epoch`) passes its epoch. Otherwise as `all_reduce`.
         """
         modes, group = self._modes.reducing(deterministic), self._group(epoch)
-        return self._run(request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, group), priority)
+        one = request.reduce(send, recv, root, op, tag, algorithm, timeout, modes, group)
+        return self._run(quantize(one, quantization_options, errors), priority)
 
     def scan(
         self,

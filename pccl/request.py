@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
-from pccl import _native, arrays, descriptors
+from pccl import _codec, _native, arrays, descriptors
 from pccl._native import NULL, constants, extent, pointer
 from pccl.arguments import milliseconds, named, truth, whole
 from pccl.arrays import NOTHING, Borrowed
 from pccl.descriptors import ReduceDescriptor, ReduceOpDescriptor
 from pccl.enums import Algorithm, Collective, PremulSum, ReduceOp
 from pccl.errors import InvalidArgument, PeerLost
+from pccl.quantization import QuantizationAlgorithm, QuantizationOptions
 
 TAG_MAX = 2**63 - 1
 """The engine knows as many above it, which are pccl's own."""
@@ -91,6 +92,36 @@ def prefer(one: Request, priority: int) -> None:
     one.call.priority = whole("priority", priority, constants.PCCL_PRIORITY_MIN, constants.PCCL_PRIORITY_MAX)
 
 
+def quantize(
+    one: Request, options: QuantizationOptions | None, errors: Any = None, group: Members | None = None
+) -> Request:
+    """What of it goes over links is quantized; `group` is needed where buffers have parts. Raises InvalidArgument."""
+    if options is not None and not isinstance(options, QuantizationOptions):
+        raise InvalidArgument(f"quantization_options is a {type(options).__name__}, not a QuantizationOptions")
+    if options is None or options.algorithm == QuantizationAlgorithm.NONE:
+        if errors is not None:
+            raise InvalidArgument("errors are those of quantization: pass quantization_options, too")
+        return one
+    one.call.quantization = options.native()[0]
+    if errors is not None:
+        memory = arrays.float32("errors", errors, _input_elements(one.call, group))
+        held = one.call.errors = _codec.floats(memory)
+        one.owner = (one.owner, memory, held)
+    return one
+
+
+def _input_elements(call: _native.Pointer, group: Members | None) -> int:
+    if call.tensors_count:
+        return sum(call.tensors[i].count for i in range(call.tensors_count))
+    size, rank = (group.size, group.rank) if group else (1, 0)
+    parts = size if call.collective in _SPREADING else 1
+    if not call.flags & constants.PCCL_UNEVEN:
+        return int(call.count) * parts
+    if parts > 1:
+        return sum(call.input_counts[rank] for rank in range(size))
+    return int(call.output_counts[rank])
+
+
 # ---------------------------------------------------------------- what reduces
 
 
@@ -117,8 +148,9 @@ def all_reduces(
             reduction = item.reduce_descriptor
             if not isinstance(reduction, ReduceDescriptor):
                 raise InvalidArgument(f"reduce_descriptor is a {type(reduction).__name__}, not a ReduceDescriptor")
-            descriptors.check(item.send, reduction.operand_descriptor, reduction.quantization_options)
+            descriptors.check(item.send, reduction.operand_descriptor)
             one = all_reduce(item.send, item.recv, reduction.op, reduction.tag, Algorithm.AUTO, timeout, modes)
+            quantize(one, reduction.quantization_options)
             if one.call.count != reduction.count:
                 raise InvalidArgument(f"a descriptor says {reduction.count} elements, its array has {one.call.count}")
         else:
@@ -306,6 +338,7 @@ def question(
     deterministic: bool | None,
     modes: Modes,
     group: Members,
+    quantization_options: QuantizationOptions | None = None,
 ) -> Request:
     """For `Engine.explain`: what would run for such a call, where `send` is what a member passes to it (the root, if
     only its counts)."""
@@ -314,7 +347,8 @@ def question(
     elements = _part(source, group.size) if kind in _SPREADING else source.elements
     if deterministic is not None or kind in _REDUCING:
         modes = modes.reducing(deterministic)
-    return build(kind, modes.out_of_place, source, NOTHING, elements, 0, None, op=op, algorithm=algorithm)
+    one = build(kind, modes.out_of_place, source, NOTHING, elements, 0, None, op=op, algorithm=algorithm)
+    return quantize(one, quantization_options)
 
 
 @_native.quickened("build", NOTHING, ReduceOp.PREMUL_SUM, Algorithm)

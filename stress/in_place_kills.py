@@ -33,7 +33,7 @@ IN_FLIGHT = (1, 4, 16)
 
 DELAY_MS = 2.0
 WARM_UP = 5
-FRAME_BYTES = 112
+FRAME_BYTES = 128
 TAIL_FRAMES = 64
 BEFORE = "survivors whose abort came before the end of their data"
 AFTER = "survivors whose abort came after the end of their data"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Writes the C source of the extension module `pccl._cffi` from the public header csrc/pccl.h.
+"""Writes the C source of the extension module `pccl._cffi` from the public headers csrc/pccl*.h.
 
-The header is the only description of the C API: the C compiler's preprocessor strips it to plain declarations
-(PCCL_CFFI hides its includes, which cffi knows by itself), and cffi turns those into an API-mode module, whose
-calls release the GIL and whose struct layouts the C compiler checks. Nothing of the header is repeated here.
+These headers are the only description of the C API: the C compiler's preprocessor strips them to plain declarations
+(PCCL_CFFI hides their includes, which cffi knows by itself), and cffi turns those into an API-mode module, whose
+calls release the GIL and whose struct layouts the C compiler checks. Nothing of the headers is repeated here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ def declarations(compiler: str, header: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("header", type=Path)
+    parser.add_argument("headers", type=Path, nargs="+", help="each behind those that it includes")
     parser.add_argument("--compiler", default="cc")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
     builder = FFI()
-    builder.cdef(declarations(arguments.compiler, arguments.header))
-    builder.set_source("pccl._cffi", f'#include "{arguments.header.name}"')
+    for header in arguments.headers:
+        builder.cdef(declarations(arguments.compiler, header))
+    builder.set_source("pccl._cffi", "\n".join(f'#include "{header.name}"' for header in arguments.headers))
     builder.emit_c_code(str(arguments.output))
 
 

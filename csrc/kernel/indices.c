@@ -21,7 +21,7 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 
 enum { BLOCK = 128, WIDTH_MAX = PCCL_INDICES_LENGTH_BITS, LOW_BYTES = BLOCK * WIDTH_MAX / 8 };
 

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "kernel/element.h"
 #include "kernel/fp_env.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 
 enum { WINDOW = 1 << 14, WORDS = WINDOW / 64, GROUPS = WORDS / 64 };
 

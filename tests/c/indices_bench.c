@@ -11,7 +11,7 @@
 
 #include "base/bits.h"
 #include "base/prng.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 
 enum { COUNT = 1 << 20, BATCHES = 7, BLOCK = 128 };
 

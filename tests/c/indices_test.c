@@ -10,7 +10,7 @@
 #include "base/bits.h"
 #include "base/prng.h"
 #include "check.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 
 enum { MOST = 3000, GUARD = 64 };
 

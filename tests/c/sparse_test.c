@@ -10,7 +10,7 @@
 #include "base/prng.h"
 #include "check.h"
 #include "kernel/element.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 
 enum { VECTORS = 5, ENTRIES = 2000, LENGTH = 60000 };
 

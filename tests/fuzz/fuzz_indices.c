@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "pccl.h"
+#include "pccl_sparse.h"
 #include "shared_fuzz.h"
 
 enum { MOST = 700 };

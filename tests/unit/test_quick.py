@@ -33,6 +33,13 @@ def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return type(failure), str(failure)
 
 
+def plain(value: Any) -> Any:
+    """A struct within a struct as what it holds."""
+    if isinstance(value, ffi.CData) and ffi.typeof(value).kind == "struct":
+        return {name: getattr(value, name) for name, _ in ffi.typeof(value).fields}
+    return value
+
+
 def told(made: Any) -> Any:
     """A request, or several, so that two can be compared; anything else as it is."""
     if isinstance(made, list):
@@ -40,7 +47,7 @@ def told(made: Any) -> Any:
     if not isinstance(made, _native.Call):
         return made
     names = [name for name, _ in ffi.typeof("pccl_call").fields]
-    fields = {name: getattr(made.call, name) for name in names if not name.endswith("_counts")}
+    fields = {name: plain(getattr(made.call, name)) for name in names if not name.endswith("_counts")}
     counts = [getattr(made.call, name) for name in names if name.endswith("_counts")]
     return fields, [list(ffi.unpack(it, 3)) if it else [] for it in counts], kept(made.owner)
 

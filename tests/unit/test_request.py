@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pccl import (
+    Algorithm,
     Collective,
     DataType,
     InvalidArgument,
@@ -21,11 +22,10 @@ from pccl import (
     ReduceOpDescriptor,
     ReduceOperandDescriptor,
     Send,
-    Unsupported,
-    descriptors,
+    parts,
     request,
 )
-from pccl._native import NULL, constants
+from pccl._native import NULL, address, constants
 
 MODES = request.Modes.of(deferred=False, preserve_input=False)
 PREFIXES = (Collective.SCAN, Collective.EXSCAN)
@@ -158,8 +158,16 @@ def test_arguments_of_a_wrong_type(op: Any, algorithm: Any, timeout: Any, text: 
         request.all_reduce(np.ones(3, np.float32), None, op, 0, algorithm, timeout, MODES)
 
 
-def descriptor(count: int = 3, tag: int = 5, dtype: DataType = DataType.FLOAT) -> ReduceOpDescriptor:
-    reduction = ReduceDescriptor(count, ReduceOp.MAX, tag, ReduceOperandDescriptor(dtype))
+NO_QUANTIZATION = QuantizationOptions(algorithm=QuantizationAlgorithm.NONE)
+
+
+def descriptor(
+    count: int = 3,
+    tag: int = 5,
+    dtype: DataType = DataType.FLOAT,
+    options: QuantizationOptions = NO_QUANTIZATION,
+) -> ReduceOpDescriptor:
+    reduction = ReduceDescriptor(count, ReduceOp.MAX, tag, ReduceOperandDescriptor(dtype), options)
     return ReduceOpDescriptor.from_numpy(np.ones(3, np.float32), np.ones(3, np.float32), reduction)
 
 
@@ -181,11 +189,43 @@ def test_descriptors_that_contradict_their_arrays() -> None:
         request.all_reduces([descriptor(dtype=DataType.DOUBLE)], ReduceOp.SUM, 0, None, MODES)
 
 
-def test_quantization_is_refused_by_name() -> None:
+def test_what_is_quantized_says_so() -> None:
     x = np.ones(3, np.float32)
-    descriptors.check(x, None, QuantizationOptions(DataType.FLOAT, QuantizationAlgorithm.NONE))
-    with pytest.raises(Unsupported, match="MIN_MAX"):
-        descriptors.check(x, None, QuantizationOptions())
+    one = request.all_reduce(x, None, ReduceOp.SUM, 0, Algorithm.AUTO, None, MODES)
+    assert request.quantize(one, None).call.quantization.format == constants.PCCL_EXACT
+    none = QuantizationOptions(DataType.FLOAT, QuantizationAlgorithm.NONE)
+    assert request.quantize(one, none).call.quantization.format == constants.PCCL_EXACT
+    errors = np.ones(3, np.float32)
+    request.quantize(one, QuantizationOptions("int4", block=64), errors)
+    assert one.call.quantization.format == constants.PCCL_INT4_BLOCK
+    assert one.call.quantization.block == 64
+    assert address(one.call.errors) == errors.ctypes.data
+    several = request.all_reduces([descriptor(options=QuantizationOptions())], ReduceOp.SUM, 0, None, MODES)
+    assert several[0].call.quantization.format == constants.PCCL_UINT8_MIN_MAX
+
+
+def test_quantization_that_does_not_fit() -> None:
+    x = np.ones(3, np.float32)
+    one = request.all_reduce(x, None, ReduceOp.SUM, 0, Algorithm.AUTO, None, MODES)
+    wrong: Any = "int8"
+    with pytest.raises(InvalidArgument, match="is a str, not a QuantizationOptions"):
+        request.quantize(one, wrong)
+    with pytest.raises(InvalidArgument, match="pass quantization_options, too"):
+        request.quantize(one, None, x)
+    with pytest.raises(InvalidArgument, match="array of 3 float32"):
+        request.quantize(one, QuantizationOptions(), np.ones(4, np.float32))
+
+
+def test_errors_are_as_long_as_what_is_passed() -> None:
+    group, x = request.Members(1, 3, 1), np.ones(6, np.float32)
+    one = request.reduce_scatter(x, x[:2], ReduceOp.SUM, 0, Algorithm.AUTO, None, MODES, group)
+    request.quantize(one, QuantizationOptions(), np.ones(6, np.float32), group)
+    uneven = parts.reduce_scatter(x, [1, 5, 0], np.ones(5, np.float32), ReduceOp.SUM, 0, None, MODES, group)
+    request.quantize(uneven, QuantizationOptions(), np.ones(6, np.float32), group)
+    gathered = parts.all_gather(x[:2], np.ones(6, np.float32), [3, 2, 1], 0, None, MODES, group)
+    request.quantize(gathered, QuantizationOptions(), np.ones(2, np.float32), group)
+    with pytest.raises(InvalidArgument, match="array of 2 float32"):
+        request.quantize(gathered, QuantizationOptions(), x, group)
 
 
 Place = tuple[int, int] | tuple[int, int, int, int]
