@@ -105,6 +105,11 @@ def cooked(bytes_: NDArray[np.uint8], like: Any) -> Any:
     return bytes_.view(like.dtype)
 
 
+def empty(count: int, like: Any) -> Any:
+    """A new one of so many elements, of the kind and dtype of `like`."""
+    return _torch().empty(count, dtype=like.dtype) if arrays.is_tensor(like) else np.empty(count, like.dtype)
+
+
 def pick(array: Any, indices: NDArray[np.int64]) -> Any:
     """Its elements at these."""
     return array[_torch().from_numpy(indices) if arrays.is_tensor(array) else indices]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 import pccl
 from pccl import SparseSum
 from pccl._native import hash128
+from pccl.errors import QuantizationError
 from pccl.fleet import Child, Line
+from pccl.quantization import QuantizationOptions
 from tests.process.harness import Run, gather
 from tests.process.local import Local
 from tests.process.test_exchange import Halting
@@ -91,6 +94,48 @@ def test_sums_are_exact_and_the_same_on_all(size: int, commit: str) -> None:
         assert all(it == results[0] for it in results)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        QuantizationOptions("int8"),
+        QuantizationOptions("int4", rounding="stochastic", seed=7),
+        QuantizationOptions("bfloat16"),
+        QuantizationOptions("float8_e4m3fn", block=64, rotate=True, seed=1),
+    ],
+)
+@pytest.mark.parametrize("size", [2, 4])
+def test_quantized_sums_are_the_same_on_all(size: int, options: QuantizationOptions) -> None:
+    """What each lacks is in its errors: all of them and the sum are what there was."""
+
+    def call(comm: pccl.Communicator) -> tuple[bytes, Any, Any]:
+        errors = np.zeros(LENGTH, np.float32)
+        got = comm.all_reduce_sparse(*spread(comm.rank), LENGTH, quantization=options, errors=errors)
+        assert got.info.tx_bytes < 400 * size + 4000
+        return got.indices.tobytes() + got.values.tobytes(), got.dense(), errors
+
+    with Local(size) as local:
+        results = local.all(call)
+        indices, exact = expected([spread(rank) for rank in range(size)])
+        assert len({it[0] for it in results}) == 1
+        lacking = np.sum([it[2] for it in results], axis=0)
+        assert 0 < np.abs(lacking).max() < 1000 * size
+        np.testing.assert_allclose(results[0][1] + lacking, exact, rtol=1e-5, atol=1e-2)
+        assert not np.delete(lacking, indices).any()
+
+
+def test_what_cannot_be_quantized_fails_on_all() -> None:
+    def call(comm: pccl.Communicator, options: QuantizationOptions) -> SparseSum:
+        values = np.float32([1, np.inf if comm.rank == 1 else 2])
+        return comm.all_reduce_sparse([3, 7], values, LENGTH, quantization=options)
+
+    with Local(3) as local:
+        texts = local.failures(partial(call, options=QuantizationOptions("int8")), QuantizationError)
+        assert len(set(texts)) == 1
+        assert "rank 1" in texts[0]
+        for got in local.all(partial(call, options=QuantizationOptions("int8", nan="propagate"))):
+            assert np.isnan(got.values).all()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float16", "float64"])
 def test_every_dtype(dtype: str) -> None:
     def call(comm: pccl.Communicator) -> None:
@@ -151,11 +196,15 @@ def test_calls_that_do_not_fit_together_fail_on_all() -> None:
     def plain(comm: pccl.Communicator) -> object:
         return comm.all_gather_object("x")
 
+    def coded(comm: pccl.Communicator) -> object:
+        return comm.all_reduce_sparse([1], np.float32([1]), 10, quantization=QuantizationOptions("int8"))
+
     fits = sparse(10, np.float32)
     with Local(3) as local:
         for other, text in (
             (sparse(11, np.float32), r"length=10\), rank 2 calls .*length=11"),
             (sparse(10, np.float64), r"float32, length=10\), rank 2 calls .*float64"),
+            (coded, r"length=10\), rank 2 calls .*length=10, int8 MIN_MAX of 1024\)"),
             (plain, "rank 0 calls all_reduce_sparse.*rank 2 calls all_gather_object"),
         ):
             texts = local.refused([fits, fits, other], pccl.CollectiveMismatch)
@@ -239,7 +288,7 @@ def test_a_member_dies_between_the_operations(tmp_path: Path, commit: str) -> No
 
 
 def test_a_member_dies_anywhere(tmp_path: Path) -> None:
-    """Calls without a pause, large enough to be killed in; whatever the survivors return is right."""
+    """Calls without a pause, large enough to be killed in; whatever the survivors return is right, and the same."""
     with Run(tmp_path) as run:
         peers = [run.peer(streaming) for _ in range(SIZE)]
         for peer in peers:
@@ -252,20 +301,36 @@ def test_a_member_dies_anywhere(tmp_path: Path) -> None:
 
 
 def streaming(line: Line, address: str) -> None:
-    """Calls until the group is smaller, and once more; tells what that gave."""
+    """Calls until the group is smaller, and tells what that gave, exactly and quantized."""
     draw = np.random.default_rng(7)
     indices, values = draw.choice(10**7, 200_000, replace=False), draw.standard_normal(200_000, np.float32)
+    options = QuantizationOptions("int8", rounding="stochastic", seed=9)
     with pccl.Communicator(address, min_world_size=1) as comm:
         comm.connect()
         gather(comm, SIZE)
-        size = begun = 0
-        while size != 2:
+        begun = False
+        while True:
             try:
-                got = comm.all_reduce_sparse(indices, values, 10**7)
+                exact = comm.all_reduce_sparse(indices, values, 10**7)
+                coded = comm.all_reduce_sparse(indices, values, 10**7, quantization=options)
             except pccl.PeerLost:
                 continue
-            size, begun = got.info.world_size, begun + 1
-            np.testing.assert_array_equal(got.values, values[np.argsort(indices)] * np.float32(size), strict=True)
-            if begun == 1:
+            size = exact.info.world_size
+            np.testing.assert_array_equal(exact.values, _times(values[np.argsort(indices)], size))
+            np.testing.assert_array_equal(coded.indices, exact.indices)
+            if size == coded.info.world_size:
+                np.testing.assert_allclose(coded.values, exact.values, atol=0.1 * size)
+            if coded.info.world_size < SIZE:
+                break
+            if not begun:
                 line.send(kind="begun")
-        line.send(kind="sum", size=size, bits=hash128(got.indices.tobytes() + got.values.tobytes()).hex())
+            begun = True
+        line.send(kind="sum", size=coded.info.world_size, bits=hash128(coded.values.tobytes()).hex())
+
+
+def _times(values: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Added up one by one."""
+    total = values.copy()
+    for _ in range(size - 1):
+        total += values
+    return total

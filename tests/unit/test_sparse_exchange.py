@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from pccl import CollectiveMismatch, DataType, InvalidArgument, PCCLError, ProtocolError, ReduceInfo, SparseSum
 from pccl import sparse_exchange as exchange
+from pccl.errors import QuantizationError
 from pccl.exchange import OWN_TAGS, SPARSE
 from pccl.exchange import Notice as ObjectNotice
+from pccl.quantization import QuantizationAlgorithm, QuantizationOptions
 from pccl.request import Members, Modes, Request
 from pccl.sparse_exchange import Contribution, Notice, judge
 
 SIZE = exchange._NOTICE.size
-GOOD = Notice(SPARSE, DataType.FLOAT32, 1000, 8, 12)
+GOOD = Notice(SPARSE, DataType.FLOAT32, False, 1000, 8, 12, 0)
+CODED = GOOD._replace(coding=3, text=b"int8 BLOCK of 1024")
 OBJECT = ObjectNotice(1, 1, False, 0, 10, 100)
 LENGTH = 1000
 
@@ -71,6 +74,40 @@ def test_sums_are_those_of_dense_vectors_in_order_of_ranks(members: list[dict[in
     assert (got.info.tx_bytes, got.info.rx_bytes, got.length) == (20, 40, LENGTH)
 
 
+INT8 = QuantizationOptions("int8", QuantizationAlgorithm.BLOCK)
+
+
+@given(CONTRIBUTIONS)
+def test_what_quantization_took_and_what_came_are_all_that_was_given(members: list[dict[int, float]]) -> None:
+    """And one's own values are what others got of them."""
+    kept = [np.full(LENGTH, 7, np.float32) for _ in members]
+    given = [
+        Contribution.of(list(it), np.float32(list(it.values())), LENGTH, INT8, errors, rank)
+        for rank, (it, errors) in enumerate(zip(members, kept, strict=True))
+    ]
+    got = outcome(given).dense()
+    total = np.zeros(LENGTH)
+    for it, errors in zip(members, kept, strict=True):
+        places = list(it)
+        assert (np.delete(errors, places) == 7).all()
+        sent = np.float32(list(it.values())) - errors[places]
+        assert np.abs(errors[places]).max(initial=0) <= np.abs(list(it.values())).max(initial=0) / 127
+        total[places] += sent
+    np.testing.assert_allclose(got, total, rtol=1e-5, atol=1)
+
+
+def test_what_cannot_be_quantized_is_told_to_all() -> None:
+    ours = Contribution.of([1, 5], np.float32([1, np.nan]), LENGTH, INT8)
+    begun = steps(ours, 2)
+    theirs = Contribution.of([1], np.float32([1]), LENGTH, INT8)
+    told = gathered(next(begun), [ours.notice.write(), theirs.notice.write()])
+    with pytest.raises(QuantizationError, match=r"what rank 0 gives cannot be sent: .*int8_block"):
+        begun.send(told)
+    let_pass = QuantizationOptions("int8", QuantizationAlgorithm.BLOCK, nan="propagate")
+    got = outcome([Contribution.of([1, 5], np.float32([1, np.nan]), LENGTH, let_pass)])
+    assert np.isnan(got.values).all(), "the whole block"
+
+
 @pytest.mark.parametrize(
     ("notices", "kind", "text"),
     [
@@ -83,6 +120,9 @@ def test_sums_are_those_of_dense_vectors_in_order_of_ranks(members: list[dict[in
         ([GOOD, GOOD._replace(index_bytes=2**63)], ProtocolError, "rank 1 announces 8 indices"),
         ([GOOD, GOOD._replace(entries=0)], ProtocolError, "rank 1 announces 0 indices of 1000 in 12 bytes"),
         ([GOOD._replace(length=2**63)] * 2, ProtocolError, "rank 0 announces"),
+        ([GOOD, CODED], CollectiveMismatch, r"=1000\), rank 1 calls .*length=1000, int8 BLOCK of 1024\)"),
+        ([CODED, CODED._replace(coding=4, text=b"int4")], CollectiveMismatch, r"BLOCK of 1024\), rank 1 .*int4\)"),
+        ([CODED, CODED._replace(failed=True, text=b"nan")], QuantizationError, "what rank 1 gives cannot be sent: nan"),
     ],
 )
 def test_what_does_not_fit_together_is_said_to_all(notices: list[Any], kind: type[PCCLError], text: str) -> None:
@@ -104,10 +144,11 @@ def test_any_notices_are_judged(raw: list[bytes]) -> None:
 @given(st.integers(0, 40), st.binary(max_size=60))
 def test_a_peer_that_tells_what_fits_may_send_anything(entries: int, sent: bytes) -> None:
     ours = Contribution.of([3, 999], np.float32([1, 2]), LENGTH)
-    theirs = Notice(SPARSE, DataType.FLOAT32, LENGTH, entries, max(-(-entries // 8), min(entries, 17)))
+    theirs = GOOD._replace(entries=entries, index_bytes=max(-(-entries // 8), min(entries, 17)))
     begun = steps(ours, 2)
     told = gathered(next(begun), [ours.notice.write(), theirs.write()])
-    moved = gathered(begun.send(told), [ours.part, sent[: theirs.size].ljust(theirs.size, b"\0")])
+    size = -(-(theirs.entries * 4 + theirs.index_bytes) // 8) * 8
+    moved = gathered(begun.send(told), [ours.part, sent[:size].ljust(size, b"\0")])
     with pytest.raises((ProtocolError, StopIteration)) as end:
         begun.send(moved)
     if isinstance(end.value, StopIteration):
@@ -120,13 +161,13 @@ def test_a_peer_that_tells_what_fits_may_send_anything(entries: int, sent: bytes
 @pytest.mark.parametrize(
     ("indices", "values", "length", "text"),
     [
-        ([1, 2], np.float32([1]), 9, "there are 2 indices and 1 float32 values"),
+        ([1, 2], np.float32([1]), 9, r"there are 2 indices, and values of the shape \(1,\)"),
         ([1, 9], np.float32([1, 2]), 9, "indices go from 1 to 9, and length is 9"),
         ([-1, 3], np.float32([1, 2]), 9, "indices go from -1 to 3"),
         ([4, 2, 4], np.float32([1, 2, 3]), 9, "indices must be distinct, and 4 comes twice"),
         ([1.5, 2], np.float32([1, 2]), 9, "indices must be one row of whole numbers, not float64"),
         ([[1], [2]], np.float32([1, 2]), 9, "indices must be one row"),
-        ([1, 2], np.float32([[1], [2]]), 9, "there are 2 indices and 2 float32 values"),
+        ([1, 2], np.float32([[1], [2]]), 9, r"there are 2 indices, and values of the shape \(2, 1\)"),
         (np.array([2**63 + 1], np.uint64), np.float32([1]), 2**56, "indices go up to 9223372036854775809"),
         ([1, 2], np.array([True, False]), 9, "values are bool, which have no sparse sum"),
         ([1, 2], np.complex64([1, 2]), 9, "values are complex64"),
@@ -137,6 +178,18 @@ def test_a_peer_that_tells_what_fits_may_send_anything(entries: int, sent: bytes
 def test_what_is_no_sparse_vector_is_refused(indices: Any, values: Any, length: int, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         Contribution.of(indices, values, length)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "errors", "text"),
+    [
+        (np.int32([1]), INT8, None, "values are int32, which cannot be quantized"),
+        (np.float32([1]), INT8, np.zeros(1, np.float32), "errors must be a contiguous, writable array of 1000 float32"),
+    ],
+)
+def test_what_is_no_quantization_is_refused(values: Any, options: Any, errors: Any, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        Contribution.of([1], values, LENGTH, options, errors)
 
 
 def test_arguments_are_refused_before_anything_is_sent() -> None:
