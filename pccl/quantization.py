@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pccl import _codec, arrays
+from pccl import _codec, arrays, quantization_bound
 from pccl._native import constants
 from pccl.arguments import whole
 from pccl.enums import DataType
@@ -137,6 +137,13 @@ class QuantizationOptions:
         values = arrays.borrow(array, False, "array")
         out = array.clone() if arrays.is_tensor(array) else array.copy()
         return self.dequantize(self.quantize(array), values.elements, out=out)
+
+    def bound(self, array: Any) -> NDArray[np.float64]:
+        """How far from each value what comes back may be: what docs/quantization.md derives. Of finite values alone."""
+        self._wire()
+        values = arrays.as_numpy(array)
+        part = 1.0 if self.rounding == "stochastic" else 0.5
+        return quantization_bound.bound(self._format(), self.block, part, self.rotate, values).reshape(values.shape)
 
     def _format(self) -> int:
         if self.algorithm in (None, QuantizationAlgorithm.NONE):
