@@ -8,8 +8,8 @@
 
 #include <unordered_map>
 
-#include "backend.h"
 #include "failure.h"
+#include "named.h"
 
 namespace pccl_torch {
 
@@ -47,29 +47,6 @@ Group group_of(std::string name, const std::vector<int64_t> &ranks, const std::v
     group.flags = static_cast<uint32_t>(numbers[5]);
     return group;
 }
-
-/* A group that is of this backend alone. Torch up to 2.13 calls all of third parties "custom", asks none of them for
- * sequence numbers, and takes rank and size for constant. */
-class Named : public c10d::ProcessGroup {
-  public:
-    Named(const c10::intrusive_ptr<c10d::Store> &store, c10::intrusive_ptr<Backend> backend)
-        : c10d::ProcessGroup(store, backend->getRank(), backend->getSize()), backend_(std::move(backend)) {
-        setBackend(c10::DeviceType::CPU, BackendType::CUSTOM, backend_);
-        setBackend(c10::DeviceType::CUDA, BackendType::CUSTOM, backend_);
-        setDefaultBackend(BackendType::CUSTOM);
-    }
-
-    const std::string getBackendName() const override { return backend_->getBackendName(); }
-    int getRank() const override { return backend_->getRank(); }
-    int getSize() const override { return backend_->getSize(); }
-    uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
-#ifndef C10D_BACKEND_HAS_RECONFIGURE
-    void setSequenceNumberForGroup() override {}
-#endif
-
-  private:
-    const c10::intrusive_ptr<Backend> backend_;
-};
 
 /* Torch's Python knows no way to hand over a backend of its own but in a group, so it comes in one. */
 GroupPointer make(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks,

@@ -128,6 +128,62 @@ def test_strided_tensors_are_as_good_as_contiguous_ones(ranks: Ranks, form: str)
     ranks.run(strides, 3, form)
 
 
+def still_to_be_negated(numbers: torch.Tensor) -> torch.Tensor:
+    """Those numbers, as torch keeps the imaginary part of what is conjugated."""
+    return torch.complex(torch.zeros_like(numbers), -numbers).conj().imag
+
+
+def lazy(rank: Rank) -> None:
+    """Torch's dispatcher gives backends copies of such tensors, and drops what they write there."""
+    me, world = rank.rank, rank.world
+    own = torch.tensor([1.0, 2.0, 3.0]) * (me + 1)
+    every = [torch.tensor([1.0, 2.0, 3.0]) * (it + 1) for it in range(world)]
+
+    def others() -> list[torch.Tensor]:
+        return [torch.zeros(3) for _ in range(world - 1)]
+
+    calls: list[tuple[Callable[[torch.Tensor], object], list[torch.Tensor]]] = [
+        (dist.all_reduce, [sum(every[1:], every[0])] * world),
+        (lambda it: dist.all_reduce(it, async_op=True).wait(), [sum(every[1:], every[0])] * world),
+        (lambda it: dist.all_reduce_coalesced([it, torch.ones(2)]), [sum(every[1:], every[0])] * world),
+        (lambda it: dist.reduce(it, 1), [*every[:1], sum(every[1:], every[0]), *every[2:]]),
+        (lambda it: dist.broadcast(it, 2), [every[2]] * world),
+        (lambda it: dist.scatter(it, every if me == 0 else None), every),
+        (lambda it: dist.all_gather_into_tensor(it, own[:1]), [torch.arange(1.0, world + 1)] * world),
+        (lambda it: dist.all_gather([it, *others()], own), [every[0]] * world),
+        (
+            lambda it: dist.gather(own, [it, *others()] if me == 1 else None, dst=1),
+            [*every[:1], every[0], *every[2:]],
+        ),
+        (lambda it: dist.reduce_scatter(it, every), [world * it for it in every]),
+        (lambda it: dist.reduce_scatter_tensor(it, torch.cat(every)), [world * it for it in every]),
+        (
+            lambda it: dist.all_to_all_single(it, own),
+            [torch.arange(1.0, world + 1) * (it + 1) for it in range(world)],
+        ),
+        (lambda it: dist.all_to_all([it, *others()], every), [every[it] for it in range(world)]),
+        (lambda it: shifted(rank, it, own), [every[it - 1] for it in range(world)]),
+    ]
+    with rank.group():
+        for number, (call, expected) in enumerate(calls):
+            x = still_to_be_negated(own)
+            assert x.is_neg()
+            call(x)
+            assert torch.equal(x, expected[me]), (number, x, expected[me])
+
+
+def shifted(rank: Rank, into: torch.Tensor, given: torch.Tensor) -> None:
+    work = dist.isend(given, (rank.rank + 1) % rank.world)
+    dist.recv(into, (rank.rank - 1) % rank.world)
+    assert work is not None
+    work.wait()
+
+
+def test_what_is_still_to_be_negated_gets_its_result(ranks: Ranks, form: str) -> None:
+    """B13. Results of Gloo's go nowhere there."""
+    ranks.run(lazy, 3, form)
+
+
 def overlaps(rank: Rank) -> None:
     me, world = rank.rank, rank.world
     with rank.group():
