@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <set>
 
 #include "device.h"
 #include "failure.h"
@@ -12,9 +13,10 @@ namespace pccl_torch {
 
 using std::chrono::milliseconds;
 
-Backend::Backend(std::shared_ptr<Engine> engine, Group group, Ended ended)
+Backend::Backend(std::shared_ptr<Engine> engine, Group group, Ended ended, Split split)
     : c10d::Backend(static_cast<int>(group.index), static_cast<int>(group.size())), ended_(std::move(ended)),
-      standing_(std::make_shared<Standing>()), group_(std::make_shared<const Group>(std::move(group))) {
+      split_(std::move(split)), standing_(std::make_shared<Standing>()),
+      group_(std::make_shared<const Group>(std::move(group))) {
     standing_->engine = std::move(engine);
 }
 
@@ -57,6 +59,24 @@ void Backend::setTimeout(milliseconds timeout) {
     auto changed = std::make_shared<Group>(*group_);
     changed->timeout_ms = static_cast<uint32_t>(timeout.count());
     group_ = std::move(changed);
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store> &, const std::vector<int> &ranks,
+                                                 const c10::intrusive_ptr<Options> &options) {
+    check_open();
+    std::shared_ptr<const Group> group = this->group();
+    Group part;
+    part.name = options->group_name;
+    part.key = group->key + ":split:" + std::to_string(splits_.fetch_add(1)); /* torch's name depends on the rank */
+    part.timeout_ms = static_cast<uint32_t>(options->timeout.count());
+    std::set<int> seen;
+    for (int rank : ranks) {
+        if (rank < 0 || rank >= getSize() || !seen.insert(rank).second)
+            fail(PCCL_INVALID,
+                 std::to_string(rank) + " is no rank of a group of " + std::to_string(getSize()) + ", or there twice");
+        part.ranks.push_back(group->ranks[rank]);
+    }
+    return seen.count(getRank()) ? split_(part) : nullptr;
 }
 
 /* ---------------------------------------------------------------- its end */

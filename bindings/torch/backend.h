@@ -24,8 +24,11 @@ class Backend : public c10d::Backend {
   public:
     /* `ended` is called once, when the group is shut down or (true) aborted, with nothing locked. */
     using Ended = std::function<void(bool aborted)>;
+    /* Makes a backend for a part of this group that this process is in. Of `part`, name, key, ranks and timeout count.
+     */
+    using Split = std::function<c10::intrusive_ptr<Backend>(const Group &part)>;
 
-    Backend(std::shared_ptr<Engine> engine, Group group, Ended ended);
+    Backend(std::shared_ptr<Engine> engine, Group group, Ended ended, Split split);
     /* Of another one, for what it carries from and to a device. */
     Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group> group);
 
@@ -39,6 +42,10 @@ class Backend : public c10d::Backend {
     uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
     void abort() override { end(PCCL_ABORTED); }
     void shutdown() override { end(PCCL_CLOSED); }
+    bool supportsSplitting() const override { return true; }
+    /* A part of this group, null where we are not in it. All members call it; nothing is sent. */
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store> &store, const std::vector<int> &ranks,
+                                            const c10::intrusive_ptr<Options> &options) override;
     bool supportsCoalescing() const override { return true; }
     void startCoalescing() override;
     WorkPointer endCoalescing() override;
@@ -105,10 +112,11 @@ class Backend : public c10d::Backend {
     WorkPointer carry_broadcast(const Tensors &tensors, const c10d::BroadcastOptions &options, c10::Device device);
 
     const Ended ended_;
+    const Split split_;
     mutable std::mutex mutex_;
     std::shared_ptr<Standing> standing_; /* with mutex_, as what follows */
     std::shared_ptr<const Group> group_;
-    std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint64_t> sequence_{0}, splits_{0};
     std::atomic<int> why_{PCCL_OK}; /* it has ended: a pccl_status */
     bool coalescing_ = false;       /* with mutex_, too */
     std::vector<WorkPointer> batch_;

@@ -114,8 +114,8 @@ WorkPointer Backend::carry(c10d::OpType type, const char *title, Tensors outputs
                            std::function<void(Backend &, Transit &)> steps) {
     check_open();
     auto group = std::make_shared<Group>(*this->group());
-    group->name += " device";
-    group->tag = tag_of(group->name);
+    group->key += " device";
+    group->tag = tag_of(group->key);
     std::shared_ptr<Standing> standing = this->standing();
     auto host = c10::make_intrusive<Backend>(standing, std::move(group));
     uint64_t sequence = sequence_.fetch_add(1) + 1;

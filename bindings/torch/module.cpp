@@ -21,7 +21,12 @@ using GroupPointer = c10::intrusive_ptr<c10d::ProcessGroup>;
 constexpr const char *FUNCTIONS = PCCL_TORCH_FUNCTIONS(NAME);
 #undef NAME
 
-void (*told_end)(int64_t token, int aborted); /* Python's, which takes its lock itself */
+/* Python's, which takes its lock itself. */
+void (*told_end)(int64_t token, int aborted);
+void (*asked_part)(int64_t token, const char *name, const char *key, const uint32_t *ranks, size_t count,
+                   int64_t timeout_ms, char *text, size_t text_bytes);
+
+thread_local c10::intrusive_ptr<Backend> *wanted; /* where what Python makes goes, while it is asked for a part */
 
 struct Backends {
     std::mutex mutex;
@@ -34,10 +39,12 @@ Backends &backends() {
 }
 
 /* What pccl/torch/group.py describes. */
-Group group_of(std::string name, const std::vector<int64_t> &ranks, const std::vector<int64_t> &numbers) {
+Group group_of(std::string name, std::string key, const std::vector<int64_t> &ranks,
+               const std::vector<int64_t> &numbers) {
     if (numbers.size() != 6) fail(PCCL_INVALID, "a group has six numbers");
     Group group;
     group.name = std::move(name);
+    group.key = std::move(key);
     for (int64_t rank : ranks) group.ranks.push_back(static_cast<uint32_t>(rank));
     group.index = static_cast<uint32_t>(numbers[0]);
     group.epoch = static_cast<uint64_t>(numbers[1]);
@@ -48,14 +55,27 @@ Group group_of(std::string name, const std::vector<int64_t> &ranks, const std::v
     return group;
 }
 
+c10::intrusive_ptr<Backend> split(int64_t token, const Group &group) {
+    char text[PCCL_MESSAGE_BYTES] = "";
+    c10::intrusive_ptr<Backend> part;
+    wanted = &part;
+    asked_part(token, group.name.c_str(), group.key.c_str(), group.ranks.data(), group.ranks.size(), group.timeout_ms,
+               text, sizeof text);
+    wanted = nullptr;
+    if (!part) fail(PCCL_INVALID, text);
+    return part;
+}
+
 /* Torch's Python knows no way to hand over a backend of its own but in a group, so it comes in one. */
-GroupPointer make(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks,
+GroupPointer make(int64_t engine, int64_t token, std::string name, std::string key, std::vector<int64_t> ranks,
                   std::vector<int64_t> numbers) {
-    Group group = group_of(std::move(name), ranks, numbers);
+    Group group = group_of(std::move(name), std::move(key), ranks, numbers);
     auto carrier =
         c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(group.index), static_cast<int>(group.size()));
-    auto made = c10::make_intrusive<Backend>(Engine::at(reinterpret_cast<pccl_engine *>(engine)), std::move(group),
-                                             [token](bool aborted) { told_end(token, aborted); });
+    auto made = c10::make_intrusive<Backend>(
+        Engine::at(reinterpret_cast<pccl_engine *>(engine)), std::move(group),
+        [token](bool aborted) { told_end(token, aborted); }, [token](const Group &part) { return split(token, part); });
+    if (wanted) *wanted = made;
     carrier->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, made);
     Backends &known = backends();
     std::lock_guard<std::mutex> lock(known.mutex);
@@ -77,9 +97,10 @@ GroupPointer named(const GroupPointer &other, int64_t token) {
     return c10::make_intrusive<Named>(other->getStore(), found(token));
 }
 
-void rebind(int64_t engine, int64_t token, std::string name, std::vector<int64_t> ranks, std::vector<int64_t> numbers) {
+void rebind(int64_t engine, int64_t token, std::string name, std::string key, std::vector<int64_t> ranks,
+            std::vector<int64_t> numbers) {
     found(token)->rebind(Engine::at(reinterpret_cast<pccl_engine *>(engine)),
-                         group_of(std::move(name), ranks, numbers));
+                         group_of(std::move(name), std::move(key), ranks, numbers));
 }
 
 /* Access to members that torch up to 2.13 keeps constant. */
@@ -97,13 +118,13 @@ void renumber(const GroupPointer &group, int64_t rank, int64_t size) {
 } // namespace
 
 TORCH_LIBRARY(pccl_torch, library) {
-    library.def("backend(int engine, int token, str name, int[] ranks, int[] numbers) -> "
+    library.def("backend(int engine, int token, str name, str key, int[] ranks, int[] numbers) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 make);
     library.def("named(__torch__.torch.classes.c10d.ProcessGroup other, int token) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 named);
-    library.def("rebind(int engine, int token, str name, int[] ranks, int[] numbers) -> ()", rebind);
+    library.def("rebind(int engine, int token, str name, str key, int[] ranks, int[] numbers) -> ()", rebind);
     library.def("renumber(__torch__.torch.classes.c10d.ProcessGroup group, int rank, int size) -> ()", renumber);
 }
 
@@ -119,14 +140,15 @@ const char pccl_torch_sources[] = "pccl_torch sources " PCCL_TORCH_SOURCES;
 extern "C" __attribute__((visibility("default"))) const char *pccl_torch_functions() { return FUNCTIONS; }
 
 /* 0 if the structs of the C API are of the sizes that this object was compiled for. */
-extern "C" __attribute__((visibility("default"))) int pccl_torch_bind(void *const *addresses, const size_t *sizes,
-                                                                      void (*told)(int64_t, int)) {
+extern "C" __attribute__((visibility("default"))) int
+pccl_torch_bind(void *const *addresses, const size_t *sizes, decltype(told_end) told, decltype(asked_part) asked) {
     if (sizes[0] != sizeof(pccl_call) || sizes[1] != sizeof(pccl_info) || sizes[2] != sizeof(pccl_error)) return 1;
     size_t at = 0;
 #define TAKE(name) api.name = reinterpret_cast<decltype(api.name)>(addresses[at++]);
     PCCL_TORCH_FUNCTIONS(TAKE)
 #undef TAKE
     told_end = told;
+    asked_part = asked;
     return 0;
 }
 

@@ -49,7 +49,7 @@ Counts rows_of(const at::Tensor &tensor, const std::vector<int64_t> &splits, con
 
 /* The engine's tag of torch's `tag` between two ranks. */
 uint64_t pair_tag(const Group &group, int tag) {
-    std::string text = group.name + '\0';
+    std::string text = group.key + '\0';
     auto value = static_cast<uint64_t>(static_cast<int64_t>(tag));
     for (int i = 0; i < 8; i++) text += static_cast<char>(value >> (8 * i) & 0xFF);
     return tag_of(text);

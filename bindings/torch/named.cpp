@@ -28,6 +28,33 @@ Named::Named(const c10::intrusive_ptr<c10d::Store> &store, c10::intrusive_ptr<Ba
     setDefaultBackend(BackendType::CUSTOM);
 }
 
+Named::Named(c10d::ProcessGroup &plain, c10::intrusive_ptr<Backend> backend)
+    : c10d::ProcessGroup(plain.getStore(), backend->getRank(), backend->getSize()), backend_(std::move(backend)) {
+    for (c10::Device device : plain.getDeviceTypes()) setBackend(device.type(), BackendType::CUSTOM, backend_);
+    setDefaultBackend(BackendType::CUSTOM);
+    setGroupName(plain.getGroupName());
+    setGroupDesc(plain.getGroupDesc());
+}
+
+/* Torch's own makes a plain group around a part of the backend. */
+c10::intrusive_ptr<c10d::ProcessGroup>
+Named::splitGroup(const std::vector<int> &ranks, const std::optional<std::chrono::milliseconds> &timeout,
+                  const std::optional<c10::intrusive_ptr<c10d::Backend::Options>> &options,
+                  const std::optional<std::string> &name, const std::optional<std::string> &description
+#if PCCL_TORCH_SINCE_2_13
+                  ,
+                  const std::optional<std::vector<c10::Device>> &devices) {
+    auto plain = Torch::splitGroup(ranks, timeout, options, name, description, devices);
+#else
+) {
+    auto plain = Torch::splitGroup(ranks, timeout, options, name, description);
+#endif
+    if (!plain) return plain;
+    auto part = c10::dynamic_intrusive_pointer_cast<Backend>(plain->getBackend(plain->getDeviceTypes().at(0).type()));
+    if (!part) return plain;
+    return c10::make_intrusive<Named>(*plain, std::move(part));
+}
+
 /* ---------------------------------------------------------------- what reduces */
 
 WorkPointer Named::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
@@ -114,7 +141,7 @@ WorkPointer Named::recvAnysource(Tensors &tensors, int tag) {
     return lazy(tensors) ? backend_->recvAnysource(tensors, tag) : Torch::recvAnysource(tensors, tag);
 }
 
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+#if PCCL_TORCH_SINCE_2_13
 WorkPointer Named::reduce_scatter_single(at::Tensor &output, at::Tensor &input,
                                          const c10d::ReduceScatterOptions &options) {
     return lazy(output) ? backend_->_reduce_scatter_base(output, input, options)

@@ -15,11 +15,15 @@
 
 #include "backend.h"
 
+#define PCCL_TORCH_SINCE_2_13 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13)
+
 namespace pccl_torch {
 
 class Named : public c10d::ProcessGroup {
   public:
     Named(const c10::intrusive_ptr<c10d::Store> &store, c10::intrusive_ptr<Backend> backend);
+    /* With its name and description, for the devices that `plain` has. */
+    Named(c10d::ProcessGroup &plain, c10::intrusive_ptr<Backend> backend);
 
     const std::string getBackendName() const override { return backend_->getBackendName(); }
     int getRank() const override { return backend_->getRank(); }
@@ -28,6 +32,16 @@ class Named : public c10d::ProcessGroup {
 #ifndef C10D_BACKEND_HAS_RECONFIGURE
     void setSequenceNumberForGroup() override {}
 #endif
+
+    c10::intrusive_ptr<c10d::ProcessGroup>
+    splitGroup(const std::vector<int> &ranks, const std::optional<std::chrono::milliseconds> &timeout,
+               const std::optional<c10::intrusive_ptr<c10d::Backend::Options>> &options,
+               const std::optional<std::string> &name, const std::optional<std::string> &description
+#if PCCL_TORCH_SINCE_2_13
+               ,
+               const std::optional<std::vector<c10::Device>> &devices
+#endif
+               ) override;
 
     WorkPointer allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) override;
     WorkPointer allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) override;
@@ -53,7 +67,7 @@ class Named : public c10d::ProcessGroup {
     WorkPointer alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override;
     WorkPointer recv(Tensors &tensors, int from, int tag) override;
     WorkPointer recvAnysource(Tensors &tensors, int tag) override;
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13 /* its names for what has another one above */
+#if PCCL_TORCH_SINCE_2_13 /* its names for what has another one above */
     WorkPointer reduce_scatter_single(at::Tensor &output, at::Tensor &input,
                                       const c10d::ReduceScatterOptions &options) override;
     WorkPointer reduce_scatter_single_coalesced(Tensors &outputs, Tensors &inputs,

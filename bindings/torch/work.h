@@ -15,7 +15,8 @@ namespace pccl_torch {
 
 /* How one torch group looks to its works. */
 struct Group {
-    std::string name;
+    std::string name;            /* torch's */
+    std::string key;             /* what its tags are made of */
     std::vector<uint32_t> ranks; /* of the view */
     uint32_t index;              /* our own in `ranks` */
     uint64_t epoch, scope, tag;

@@ -21,12 +21,12 @@ from pccl.communicator import Communicator
 from pccl.errors import CallMismatch, InvalidArgument, PeerLost
 from pccl.master import MasterNode
 from pccl.protocol.types import VoteKind
-from pccl.torch.group import Group, tag_of
+from pccl.torch.group import Group
 from pccl.torch.options import Options
 from pccl.torch.runtime import Rebind, Runtime, communicator
 
 _EVERYBODY = "the default group of an elastic run"
-"""What tags of the default group are made of: newcomers have had another history of groups."""
+"""The key of the default group: newcomers have had another history of groups."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class ElasticRuntime(Runtime):
     def described(self, group: Group) -> Group:
         """The first group is the default one, of everybody."""
         group = super().described(group)
-        return group if self._bound else replace(group, tag=tag_of(_EVERYBODY))
+        return group if self._bound else replace(group, key=_EVERYBODY)
 
     def attach(self, group: Group, rebind: Rebind) -> None:
         peers = tuple(self.known[rank] for rank in group.ranks) if self._bound else None

@@ -30,7 +30,7 @@ from torch.distributed import Backend, ProcessGroup
 
 from pccl import _cffi, _native
 from pccl.errors import PCCLError
-from pccl.torch.group import Group
+from pccl.torch.group import Group, Part
 from pccl.torch.toolchain import (
     CannotCompile,
     Sources,
@@ -44,10 +44,24 @@ from pccl.torch.toolchain import (
 Ended = Callable[[bool], object]
 """Called once, when torch shuts a group down or (True) aborts it."""
 
+Split = Callable[[Part], object]
+"""Makes a backend for a part of a group."""
+
 Origin = Literal["prebuilt", "cached", "compiled"]
 
 _STRUCTS = ("pccl_call", "pccl_info", "pccl_error")
 _TOLD = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int)
+_ASKED = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_int64,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.POINTER(ctypes.c_uint32),
+    ctypes.c_size_t,
+    ctypes.c_int64,
+    ctypes.POINTER(ctypes.c_char),
+    ctypes.c_size_t,
+)
 
 
 class Unavailable(Exception):
@@ -62,7 +76,8 @@ class Native:
         self._tokens = itertools.count(1)
         self._ended: dict[int, Ended] = {}
         self._made: dict[str, tuple[int, bool]] = {}  # by name: the newest of that name
-        self._told = _TOLD(self._tell)  # lives as long as the object
+        self._splits: dict[int, Split] = {}
+        self._told, self._asked = _TOLD(self._tell), _ASKED(self._split)  # live as long as the object
         self._bind()
 
     def _bind(self) -> None:
@@ -72,19 +87,33 @@ class Native:
         ffi = _cffi.ffi
         addresses = [_native.address(ffi.addressof(_cffi.lib, name)) for name in names]
         sizes = [ffi.sizeof(name) for name in _STRUCTS]
-        library.pccl_torch_bind.argtypes = [ctypes.c_void_p * len(addresses), ctypes.c_size_t * len(sizes), _TOLD]
+        library.pccl_torch_bind.argtypes = [
+            ctypes.c_void_p * len(addresses),
+            ctypes.c_size_t * len(sizes),
+            _TOLD,
+            _ASKED,
+        ]
         made = (ctypes.c_void_p * len(addresses))(*addresses), (ctypes.c_size_t * len(sizes))(*sizes)
-        if library.pccl_torch_bind(*made, self._told):
+        if library.pccl_torch_bind(*made, self._told, self._asked):
             raise Unavailable(f"{self.path} was compiled for another C API")
         library.pccl_torch_close.argtypes = [ctypes.c_void_p]
 
     def backend(
-        self, group: Group, engine_address: int, ended: Ended | None = None, *, deterministic: bool = False
+        self,
+        group: Group,
+        engine_address: int,
+        ended: Ended | None = None,
+        split: Split | None = None,
+        *,
+        deterministic: bool = False,
     ) -> Backend:
-        """A backend for a group of that engine. `ended` is called with nothing locked."""
+        """A backend for a group of that engine. `ended` is called with nothing locked; `split`, which is to call this
+        once more, when torch wants a part of the group."""
         token = next(self._tokens)
         if ended is not None:
             self._ended[token] = ended
+        if split is not None:
+            self._splits[token] = split
         carrier = ProcessGroup.unbox(
             torch.ops.pccl_torch.backend(engine_address, token, *_described(group, deterministic))
         )
@@ -115,18 +144,28 @@ class Native:
         return bool(self._library.pccl_torch_close(engine_address))
 
     def _tell(self, token: int, aborted: int) -> None:
+        self._splits.pop(token, None)
         ended = self._ended.pop(token, None)
         if ended is not None:
             ended(bool(aborted))
 
+    def _split(
+        self, token: int, name: bytes, key: bytes, ranks: Any, count: int, timeout_ms: int, text: Any, text_bytes: int
+    ) -> None:
+        try:
+            self._splits[token](Part(name.decode(), key.decode(), tuple(ranks[:count]), timeout_ms / 1000))
+        except Exception as failure:  # C++ raises it again
+            told = str(failure).encode()[: text_bytes - 1]
+            ctypes.memmove(text, told, len(told) + 1)
 
-def _described(group: Group, deterministic: bool) -> tuple[str, list[int], list[int]]:
+
+def _described(group: Group, deterministic: bool) -> tuple[str, str, list[int], list[int]]:
     constants = _native.constants
     flags = constants.PCCL_DISCARD_INPUT
     flags |= constants.PCCL_DEFERRED if group.deferred else 0
     flags |= constants.PCCL_DETERMINISTIC if deterministic else 0
     numbers = (group.index, group.epoch, group.scope, group.tag, group.timeout_ms, flags)
-    return group.name, list(group.ranks), [_signed(it) for it in numbers]
+    return group.name, group.key, list(group.ranks), [_signed(it) for it in numbers]
 
 
 def _signed(number: int) -> int:

@@ -29,13 +29,16 @@ from pccl.enums import ReduceOp
 from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError
 from pccl.torch import errors, sparse, tensors
 from pccl.torch.calls import Calls, Started
-from pccl.torch.group import Group, tag_of
+from pccl.torch.group import Group, Part, part_of, tag_of
 from pccl.torch.options import Options
 from pccl.torch.runtime import Runtime
 from pccl.torch.span import Span
 from pccl.torch.work import Work
 
 DEVICES = ("cpu", "cuda")
+
+Split = Callable[[Part, Store], "ProcessGroup"]
+"""Makes a part of a group."""
 
 _RECENT, _RECENT_BYTES = 64, 4096
 """So many small operations keep their Work. DDP's join hands that of its smallest to C++, which keeps no Python object
@@ -45,9 +48,10 @@ alive, and would wait for ever when that has gone."""
 class ProcessGroup(dist.ProcessGroup):
     """One group of one runtime. Names and signatures are torch's."""
 
-    def __init__(self, runtime: Runtime, group: Group, options: Options, store: Store) -> None:
+    def __init__(self, runtime: Runtime, group: Group, options: Options, store: Store, split: Split) -> None:
         super().__init__(group.index, group.size)
         self._runtime, self._group, self.options, self._store = runtime, group, options, store
+        self._split, self._splits = split, itertools.count()
         self._calls = Calls(group, runtime.comm.world_size, deterministic=options.deterministic)
         self._name, self._desc = group.name, "undefined"
         self._timeout_s = group.timeout_ms / 1000
@@ -104,7 +108,8 @@ class ProcessGroup(dist.ProcessGroup):
         """Itself, which answers what torch asks a backend."""
         return self
 
-    supports_splitting = supports_coalescing = supports_time_estimate = supports_tensor_alloc = False
+    supports_splitting = not hasattr(dist, "_reconfigure")  # where it is, torch takes backends in C++ alone for that
+    supports_coalescing = supports_time_estimate = supports_tensor_alloc = False
 
     def _has_hooks(self) -> bool:
         return False
@@ -119,6 +124,39 @@ class ProcessGroup(dist.ProcessGroup):
         self._timeout_s = timeout.total_seconds()
 
     set_timeout = _set_default_timeout
+
+    # ------------------------------------------------------------ its parts
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Options | None = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:
+        """The group of some of its ranks, None where we are not among them. All ranks call it; nothing is sent. It has
+        the options of the whole."""
+        if self._ended is not None:
+            self._refuse()
+        seconds = self._timeout_s if timeout is None else timeout.total_seconds()
+        try:
+            part = part_of(self._group, ranks, next(self._splits), group_name, seconds)
+            if part is None:
+                return None
+            made = self._split(part, dist.PrefixStore(f"{part.name}/", self._store))
+        except PCCLError as failure:
+            raise errors.translated(failure) from failure
+        made.setGroupName(part.name)
+        made.setGroupDesc(group_desc or "undefined")
+        return made
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """For who is in no part: nothing is to be done."""
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Links come with the first operation."""
 
     # ------------------------------------------------------------ its end
 
@@ -351,7 +389,7 @@ class ProcessGroup(dist.ProcessGroup):
         if tensors.reduction(op) is not ReduceOp.SUM:
             raise InvalidArgument(f"sparse tensors can be summed, and nothing else: {op}")
         tensors.reducible(tensor, "tensor")
-        calls = self._calls.tagged(tag_of(f"{self._group.name} sparse"))
+        calls = self._calls.tagged(tag_of(f"{self._group.key} sparse"))
         job = self._runtime.comm._submit("sparse all_reduce", calls.tag, sparse.all_reduce(calls, tensor, patience))
         return Work([job], [tensor], aborted=self._is_aborted)
 

@@ -7,15 +7,17 @@ import os
 import sys
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
 
 from pccl.arguments import choice
 from pccl.errors import PCCLError, Unsupported
-from pccl.torch import errors, native
+from pccl.torch import errors, native, splitting
+from pccl.torch.group import Group, Part
 from pccl.torch.members import ElasticRuntime
-from pccl.torch.options import checked
+from pccl.torch.options import Options, checked
 from pccl.torch.process_group import ProcessGroup
 from pccl.torch.runtime import Runtime, runtime_for
 
@@ -36,34 +38,63 @@ def create(asked: Any, pg_options: Any) -> Any:
         group = runtime.group(asked.group_id, ranks, asked.group_rank, timeout_s, options)
     except PCCLError as failure:
         raise errors.translated(failure) from failure
-    made = chosen()
+    made, wanted = chosen(), _wanted()
     if made is None:
-        whole = ProcessGroup(runtime, group, options, asked.store)
-        runtime.attach(group, whole.rebind)
-        return whole
+        whole: Any = _in_python(runtime, group, options, asked.store)
+    else:
+        backend = _in_cpp(made, runtime, group, options)
+        if not wanted.alone:
+            return backend
+        whole = made.group(group, asked.store)
+    if wanted.device is not None:
+        whole.bound_device_id = wanted.device  # as torch's own group has, in whose place it is
+    return whole
+
+
+def _in_python(runtime: Runtime, group: Group, options: Options, store: Any) -> ProcessGroup:
+    def split(part: Part, store: Any) -> ProcessGroup:
+        return _in_python(runtime, runtime.part(part, options), options, store)
+
+    whole = ProcessGroup(runtime, group, options, store, split)
+    runtime.attach(group, whole.rebind)
+    return whole
+
+
+def _in_cpp(made: native.Native, runtime: Runtime, group: Group, options: Options) -> Any:
+    def split(part: Part) -> None:
+        _in_cpp(made, runtime, runtime.part(part, options), options)
+
+    splitting.complete()
     runtime.at_close(made.close)
     runtime.attach(group, made.rebind)
-    backend = made.backend(
+    return made.backend(
         group,
         runtime.engine_address,
         lambda aborted: runtime.release(group.name, abort=aborted),
+        split,
         deterministic=options.deterministic,
     )
-    return made.group(group, asked.store) if _is_alone() else backend
 
 
-def _is_alone() -> bool:
-    """Whether the group that torch is making has no other backend: then it may be one of ours. Torch does not say, so
-    its function that calls us is asked. Where torch is to wrap the backend for debugging, it cannot be."""
-    if dist.distributed_c10d.get_debug_level() == dist.distributed_c10d.DebugLevel.DETAIL:
-        return False
+class _Wanted(NamedTuple):
+    """`alone`: the group that torch is making has no other backend, so it may be one of ours. `device` is the one that
+    is bound to it."""
+
+    alone: bool
+    device: torch.device | None
+
+
+def _wanted() -> _Wanted:
+    """Torch does not say, so its function that calls us is asked. What it is to wrap for debugging is not alone."""
+    debugs = dist.distributed_c10d.get_debug_level() == dist.distributed_c10d.DebugLevel.DETAIL
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         config = frame.f_locals.get("backend_config")
         if isinstance(config, dist.distributed_c10d.BackendConfig):
-            return len(set(config.get_device_backend_map().values())) == 1
+            alone = len(set(config.get_device_backend_map().values())) == 1
+            return _Wanted(alone and not debugs, frame.f_locals.get("device_id"))
         frame = frame.f_back
-    return False
+    return _Wanted(False, None)
 
 
 def chosen() -> native.Native | None:

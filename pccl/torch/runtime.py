@@ -26,7 +26,7 @@ from pccl.communicator import Communicator
 from pccl.errors import Closed, InvalidArgument, MasterLost, PCCLError, WaitTimeout
 from pccl.handle import Handle
 from pccl.master import MasterNode
-from pccl.torch.group import Group, tag_of
+from pccl.torch.group import Group, Part
 from pccl.torch.options import Options
 from pccl.torch.rendezvous import Meeting
 
@@ -100,17 +100,32 @@ class Runtime:
         """Whether a group of these torch ranks can use it: all are among its founders, and still members."""
         return not self._ended and self.comm.world_size == len(self.world) and set(ranks) <= set(self.world)
 
-    def group(self, name: str, ranks: tuple[int, ...], index: int, timeout_s: float, options: Options) -> Group:
-        """Describes the group of these torch ranks, and counts it among those that use this runtime."""
+    def group(
+        self,
+        name: str,
+        ranks: tuple[int, ...],
+        index: int,
+        timeout_s: float,
+        options: Options,
+        key: str | None = None,
+    ) -> Group:
+        """Describes the group of these torch ranks, and counts it among those that use this runtime. Its key is its
+        name if nothing else is said."""
         places = tuple(self.world.index(rank) for rank in ranks)
         epoch = self.comm.epoch
         scope = self.comm._scope_of(epoch, places)
         group = self.described(
-            Group(name, places, index, epoch, scope, tag_of(name), _milliseconds(timeout_s), options.deferred)
+            Group(name, places, index, epoch, scope, key or name, _milliseconds(timeout_s), options.deferred)
         )
         with _lock:
             self._groups[name] = self._groups.get(name, 0) + 1
         return group
+
+    def part(self, part: Part, options: Options) -> Group:
+        """The same for a part of a group, which we are in."""
+        places = part.places
+        ranks = tuple(self.world[place] for place in places)
+        return self.group(part.name, ranks, places.index(self.comm.rank), part.timeout_s, options, part.key)
 
     def described(self, group: Group) -> Group:
         """As it is to be known here."""
