@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 #include <set>
 
 #include "device.h"
@@ -13,9 +15,20 @@ namespace pccl_torch {
 
 using std::chrono::milliseconds;
 
-Backend::Backend(std::shared_ptr<Engine> engine, Group group, Ended ended, Split split)
-    : c10d::Backend(static_cast<int>(group.index), static_cast<int>(group.size())), ended_(std::move(ended)),
-      split_(std::move(split)), standing_(std::make_shared<Standing>()),
+namespace {
+
+std::string new_handle() {
+    std::random_device random;
+    std::string made = "pccl";
+    for (int i = 0; i < 4; i++) made += "-" + std::to_string(random());
+    return made;
+}
+
+} // namespace
+
+Backend::Backend(std::shared_ptr<Engine> engine, Group group, Wishes wishes)
+    : c10d::Backend(static_cast<int>(group.index), static_cast<int>(group.size())), wishes_(std::move(wishes)),
+      handle_(new_handle()), standing_(std::make_shared<Standing>()),
       group_(std::make_shared<const Group>(std::move(group))) {
     standing_->engine = std::move(engine);
 }
@@ -76,8 +89,28 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  std::to_string(rank) + " is no rank of a group of " + std::to_string(getSize()) + ", or there twice");
         part.ranks.push_back(group->ranks[rank]);
     }
-    return seen.count(getRank()) ? split_(part) : nullptr;
+    return seen.count(getRank()) ? wishes_.split(part) : nullptr;
 }
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+c10d::ReconfigureHandle Backend::get_reconfigure_handle() const {
+    if (!group()->elastic) fail(PCCL_UNSUPPORTED, "the members of this group do not change: make it with elastic=True");
+    return handle_;
+}
+
+WorkPointer Backend::reconfigure(const c10d::ReconfigureOptions &options) {
+    const auto *ordered = std::get_if<std::vector<c10d::ReconfigureHandle>>(&options.handles);
+    std::vector<c10d::ReconfigureHandle> handles;
+    if (ordered)
+        handles = *ordered;
+    else
+        for (const auto &handle : std::get<0>(options.handles)) handles.push_back(handle);
+    auto own = std::find(handles.begin(), handles.end(), get_reconfigure_handle());
+    if (own == handles.end()) fail(PCCL_INVALID, "the handle of this rank is not among those that were given");
+    wishes_.meet(handles.size(), ordered ? own - handles.begin() : -1);
+    return c10::make_intrusive<Works>(getRank(), std::vector<WorkPointer>());
+}
+#endif
 
 /* ---------------------------------------------------------------- its end */
 
@@ -86,7 +119,7 @@ void Backend::end(pccl_status why) {
     if (!why_.compare_exchange_strong(open, why)) return;
     std::shared_ptr<Standing> standing = this->standing();
     if (why == PCCL_ABORTED) standing->aborted.store(true);
-    if (ended_ && !standing->engine->foreign()) ended_(why == PCCL_ABORTED);
+    if (wishes_.ended && !standing->engine->foreign()) wishes_.ended(why == PCCL_ABORTED);
 }
 
 void Backend::check_open() const {

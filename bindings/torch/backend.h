@@ -22,13 +22,17 @@ class Transit;
 
 class Backend : public c10d::Backend {
   public:
-    /* `ended` is called once, when the group is shut down or (true) aborted, with nothing locked. */
-    using Ended = std::function<void(bool aborted)>;
-    /* Makes a backend for a part of this group that this process is in. Of `part`, name, key, ranks and timeout count.
-     */
-    using Split = std::function<c10::intrusive_ptr<Backend>(const Group &part)>;
+    /* What only Python can do for it. Called with nothing locked. */
+    struct Wishes {
+        /* Called once, when the group is shut down or (true) aborted. */
+        std::function<void(bool aborted)> ended;
+        /* Makes a backend for a part that this process is in. Of `part`, name, key, ranks and timeout count. */
+        std::function<c10::intrusive_ptr<Backend>(const Group &part)> split;
+        /* Reconfigures the group to so many members, of which we are to be that one, or (-1) any. */
+        std::function<void(size_t members, int64_t place)> meet;
+    };
 
-    Backend(std::shared_ptr<Engine> engine, Group group, Ended ended, Split split);
+    Backend(std::shared_ptr<Engine> engine, Group group, Wishes wishes);
     /* Of another one, for what it carries from and to a device. */
     Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group> group);
 
@@ -76,6 +80,10 @@ class Backend : public c10d::Backend {
 #ifdef C10D_BACKEND_HAS_RECONFIGURE /* torch 2.14; its other new names call the ones above */
     WorkPointer gather_into_tensor(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &options) override;
     c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+    bool supportsReconfigure() const override { return group()->elastic; }
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    /* Blocks until all have called it. Throws where the members are others than was said. */
+    WorkPointer reconfigure(const c10d::ReconfigureOptions &options) override;
 #endif
     WorkPointer send(Tensors &tensors, int to, int tag) override;
     WorkPointer recv(Tensors &tensors, int from, int tag) override;
@@ -111,8 +119,8 @@ class Backend : public c10d::Backend {
     WorkPointer carry_reduce(const Tensors &tensors, const c10d::ReduceOptions &options, c10::Device device);
     WorkPointer carry_broadcast(const Tensors &tensors, const c10d::BroadcastOptions &options, c10::Device device);
 
-    const Ended ended_;
-    const Split split_;
+    const Wishes wishes_;
+    const std::string handle_; /* of this process, for who reconfigures */
     mutable std::mutex mutex_;
     std::shared_ptr<Standing> standing_; /* with mutex_, as what follows */
     std::shared_ptr<const Group> group_;

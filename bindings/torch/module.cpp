@@ -23,8 +23,9 @@ constexpr const char *FUNCTIONS = PCCL_TORCH_FUNCTIONS(NAME);
 
 /* Python's, which takes its lock itself. */
 void (*told_end)(int64_t token, int aborted);
-void (*asked_part)(int64_t token, const char *name, const char *key, const uint32_t *ranks, size_t count,
-                   int64_t timeout_ms, char *text, size_t text_bytes);
+int (*asked_part)(int64_t token, const char *name, const char *key, const uint32_t *ranks, size_t count,
+                  int64_t timeout_ms, char *text, size_t text_bytes);
+int (*asked_meeting)(int64_t token, int64_t members, int64_t place, char *text, size_t text_bytes);
 
 thread_local c10::intrusive_ptr<Backend> *wanted; /* where what Python makes goes, while it is asked for a part */
 
@@ -41,7 +42,7 @@ Backends &backends() {
 /* What pccl/torch/group.py describes. */
 Group group_of(std::string name, std::string key, const std::vector<int64_t> &ranks,
                const std::vector<int64_t> &numbers) {
-    if (numbers.size() != 6) fail(PCCL_INVALID, "a group has six numbers");
+    if (numbers.size() != 7) fail(PCCL_INVALID, "a group has seven numbers");
     Group group;
     group.name = std::move(name);
     group.key = std::move(key);
@@ -52,6 +53,7 @@ Group group_of(std::string name, std::string key, const std::vector<int64_t> &ra
     group.tag = static_cast<uint64_t>(numbers[3]);
     group.timeout_ms = static_cast<uint32_t>(numbers[4]);
     group.flags = static_cast<uint32_t>(numbers[5]);
+    group.elastic = numbers[6] != 0;
     return group;
 }
 
@@ -59,11 +61,17 @@ c10::intrusive_ptr<Backend> split(int64_t token, const Group &group) {
     char text[PCCL_MESSAGE_BYTES] = "";
     c10::intrusive_ptr<Backend> part;
     wanted = &part;
-    asked_part(token, group.name.c_str(), group.key.c_str(), group.ranks.data(), group.ranks.size(), group.timeout_ms,
-               text, sizeof text);
+    int status = asked_part(token, group.name.c_str(), group.key.c_str(), group.ranks.data(), group.ranks.size(),
+                            group.timeout_ms, text, sizeof text);
     wanted = nullptr;
-    if (!part) fail(PCCL_INVALID, text);
+    if (!part) fail(status ? static_cast<pccl_status>(status) : PCCL_SYSTEM, text);
     return part;
+}
+
+void meet(int64_t token, size_t members, int64_t place) {
+    char text[PCCL_MESSAGE_BYTES] = "";
+    int status = asked_meeting(token, static_cast<int64_t>(members), place, text, sizeof text);
+    if (status) fail(static_cast<pccl_status>(status), text);
 }
 
 /* Torch's Python knows no way to hand over a backend of its own but in a group, so it comes in one. */
@@ -74,7 +82,9 @@ GroupPointer make(int64_t engine, int64_t token, std::string name, std::string k
         c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(group.index), static_cast<int>(group.size()));
     auto made = c10::make_intrusive<Backend>(
         Engine::at(reinterpret_cast<pccl_engine *>(engine)), std::move(group),
-        [token](bool aborted) { told_end(token, aborted); }, [token](const Group &part) { return split(token, part); });
+        Backend::Wishes{[token](bool aborted) { told_end(token, aborted); },
+                        [token](const Group &part) { return split(token, part); },
+                        [token](size_t members, int64_t place) { meet(token, members, place); }});
     if (wanted) *wanted = made;
     carrier->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, made);
     Backends &known = backends();
@@ -140,8 +150,10 @@ const char pccl_torch_sources[] = "pccl_torch sources " PCCL_TORCH_SOURCES;
 extern "C" __attribute__((visibility("default"))) const char *pccl_torch_functions() { return FUNCTIONS; }
 
 /* 0 if the structs of the C API are of the sizes that this object was compiled for. */
-extern "C" __attribute__((visibility("default"))) int
-pccl_torch_bind(void *const *addresses, const size_t *sizes, decltype(told_end) told, decltype(asked_part) asked) {
+extern "C" __attribute__((visibility("default"))) int pccl_torch_bind(void *const *addresses, const size_t *sizes,
+                                                                      decltype(told_end) told,
+                                                                      decltype(asked_part) asked,
+                                                                      decltype(asked_meeting) met) {
     if (sizes[0] != sizeof(pccl_call) || sizes[1] != sizeof(pccl_info) || sizes[2] != sizeof(pccl_error)) return 1;
     size_t at = 0;
 #define TAKE(name) api.name = reinterpret_cast<decltype(api.name)>(addresses[at++]);
@@ -149,6 +161,7 @@ pccl_torch_bind(void *const *addresses, const size_t *sizes, decltype(told_end) 
 #undef TAKE
     told_end = told;
     asked_part = asked;
+    asked_meeting = met;
     return 0;
 }
 

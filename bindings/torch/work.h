@@ -21,6 +21,7 @@ struct Group {
     uint32_t index;              /* our own in `ranks` */
     uint64_t epoch, scope, tag;
     uint32_t timeout_ms, flags;
+    bool elastic = false; /* its members may change */
 
     uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
 };

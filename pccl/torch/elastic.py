@@ -104,6 +104,19 @@ def reconfigure(state: State | None = None) -> Change:
     return Change(changed, dist.get_rank(), dist.get_world_size(), newcomers, synchronised)
 
 
+def meet(members: int, place: int) -> None:
+    """What `torch.distributed._reconfigure` (from torch 2.14 on) asks for: so many members, of which we are to be that
+    one, or (-1) any. Who they are is the membership's answer, so what does not fit it is refused, once all have met."""
+    change = reconfigure()
+    if change.world_size != members:
+        raise InvalidArgument(f"{members} handles were given, but there are {change.world_size} members")
+    if place not in (-1, change.rank):
+        raise InvalidArgument(
+            f"this is rank {change.rank}, but its handle was given as that of rank {place}: the membership numbers "
+            "ranks, so pass a set"
+        )
+
+
 def _ranks(runtime: ElasticRuntime, meeting: Meeting) -> tuple[int, ...]:
     """Those of newcomers."""
     return tuple(rank for rank, peer in enumerate(runtime.known) if peer not in meeting.before)

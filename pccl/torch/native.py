@@ -21,6 +21,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed import Backend, ProcessGroup
 
 from pccl import _cffi, _native
-from pccl.errors import PCCLError
+from pccl.errors import Closed, PCCLError, Status, Unsupported
 from pccl.torch.group import Group, Part
 from pccl.torch.toolchain import (
     CannotCompile,
@@ -41,18 +42,25 @@ from pccl.torch.toolchain import (
     installed_torch,
 )
 
-Ended = Callable[[bool], object]
-"""Called once, when torch shuts a group down or (True) aborts it."""
 
-Split = Callable[[Part], object]
-"""Makes a backend for a part of a group."""
+@dataclass(frozen=True)
+class Wishes:
+    """What torch may want of a group that only Python can do. Called with nothing locked."""
+
+    ended: Callable[[bool], object] = lambda aborted: None
+    """Called once, when torch shuts the group down or (True) aborts it."""
+    split: Callable[[Part], object] | None = None
+    """Makes a backend for a part of the group."""
+    meet: Callable[[int, int], object] | None = None
+    """Reconfigures the group to so many members, of which we are to be that one, or (-1) any. None: it cannot."""
+
 
 Origin = Literal["prebuilt", "cached", "compiled"]
 
 _STRUCTS = ("pccl_call", "pccl_info", "pccl_error")
 _TOLD = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int)
 _ASKED = ctypes.CFUNCTYPE(
-    None,
+    ctypes.c_int,
     ctypes.c_int64,
     ctypes.c_char_p,
     ctypes.c_char_p,
@@ -61,6 +69,9 @@ _ASKED = ctypes.CFUNCTYPE(
     ctypes.c_int64,
     ctypes.POINTER(ctypes.c_char),
     ctypes.c_size_t,
+)
+_MET = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
 )
 
 
@@ -74,10 +85,9 @@ class Native:
     def __init__(self, library: ctypes.CDLL, path: Path, origin: Origin) -> None:
         self._library, self.path, self.origin = library, path, origin
         self._tokens = itertools.count(1)
-        self._ended: dict[int, Ended] = {}
-        self._made: dict[str, tuple[int, bool]] = {}  # by name: the newest of that name
-        self._splits: dict[int, Split] = {}
-        self._told, self._asked = _TOLD(self._tell), _ASKED(self._split)  # live as long as the object
+        self._wishes: dict[int, Wishes] = {}
+        self._made: dict[str, tuple[int, bool, bool]] = {}  # by name: the newest of that name
+        self._told = _TOLD(self._tell), _ASKED(self._split), _MET(self._meet)  # live as long as the object
         self._bind()
 
     def _bind(self) -> None:
@@ -92,9 +102,10 @@ class Native:
             ctypes.c_size_t * len(sizes),
             _TOLD,
             _ASKED,
+            _MET,
         ]
         made = (ctypes.c_void_p * len(addresses))(*addresses), (ctypes.c_size_t * len(sizes))(*sizes)
-        if library.pccl_torch_bind(*made, self._told, self._asked):
+        if library.pccl_torch_bind(*made, *self._told):
             raise Unavailable(f"{self.path} was compiled for another C API")
         library.pccl_torch_close.argtypes = [ctypes.c_void_p]
 
@@ -102,29 +113,24 @@ class Native:
         self,
         group: Group,
         engine_address: int,
-        ended: Ended | None = None,
-        split: Split | None = None,
+        wishes: Wishes,
         *,
         deterministic: bool = False,
     ) -> Backend:
-        """A backend for a group of that engine. `ended` is called with nothing locked; `split`, which is to call this
-        once more, when torch wants a part of the group."""
-        token = next(self._tokens)
-        if ended is not None:
-            self._ended[token] = ended
-        if split is not None:
-            self._splits[token] = split
+        """A backend for a group of that engine. Its wish for a split is to call this once more."""
+        token, elastic = next(self._tokens), wishes.meet is not None
+        self._wishes[token] = wishes
         carrier = ProcessGroup.unbox(
-            torch.ops.pccl_torch.backend(engine_address, token, *_described(group, deterministic))
+            torch.ops.pccl_torch.backend(engine_address, token, *_described(group, deterministic, elastic))
         )
         made: Any = carrier._get_backend(torch.device("cpu"))
-        self._made[group.name] = token, deterministic
+        self._made[group.name] = token, deterministic, elastic
         return made  # type: ignore[no-any-return]
 
     def group(self, group: Group, store: Any) -> ProcessGroup:
         """The newest backend of this group's name as a process group of its own, which says of itself what is so: up to
         torch 2.13 one that torch makes around a backend calls itself "custom", and has no sequence numbers."""
-        token, _ = self._made[group.name]
+        token, _, _ = self._made[group.name]
         other = ProcessGroup(store, group.index, group.size)
         made: ProcessGroup = ProcessGroup.unbox(torch.ops.pccl_torch.named(other.boxed(), token))
         return made
@@ -132,8 +138,8 @@ class Native:
     def rebind(self, engine_address: int, group: Group) -> None:
         """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members,
         or over another engine. Nothing is under way. The process groups of that name say so, too."""
-        token, deterministic = self._made[group.name]
-        torch.ops.pccl_torch.rebind(engine_address, token, *_described(group, deterministic))
+        token, *modes = self._made[group.name]
+        torch.ops.pccl_torch.rebind(engine_address, token, *_described(group, *modes))
         for made, name in list(c10d._world.pg_names.items()):
             if name == group.name:
                 torch.ops.pccl_torch.renumber(made.boxed(), group.index, group.size)
@@ -144,27 +150,46 @@ class Native:
         return bool(self._library.pccl_torch_close(engine_address))
 
     def _tell(self, token: int, aborted: int) -> None:
-        self._splits.pop(token, None)
-        ended = self._ended.pop(token, None)
-        if ended is not None:
-            ended(bool(aborted))
+        wishes = self._wishes.pop(token, None)
+        if wishes is not None:
+            wishes.ended(bool(aborted))
 
     def _split(
         self, token: int, name: bytes, key: bytes, ranks: Any, count: int, timeout_ms: int, text: Any, text_bytes: int
-    ) -> None:
-        try:
-            self._splits[token](Part(name.decode(), key.decode(), tuple(ranks[:count]), timeout_ms / 1000))
-        except Exception as failure:  # C++ raises it again
-            told = str(failure).encode()[: text_bytes - 1]
-            ctypes.memmove(text, told, len(told) + 1)
+    ) -> int:
+        part = Part(name.decode(), key.decode(), tuple(ranks[:count]), timeout_ms / 1000)
+        return _told(lambda: self._wish(token, "split")(part), text, text_bytes)
+
+    def _meet(self, token: int, members: int, place: int, text: Any, text_bytes: int) -> int:
+        return _told(lambda: self._wish(token, "meet")(members, place), text, text_bytes)
+
+    def _wish(self, token: int, name: str) -> Callable[..., object]:
+        wishes = self._wishes.get(token)
+        if wishes is None:
+            raise Closed("the group was destroyed")
+        wish: Callable[..., object] | None = getattr(wishes, name)
+        if wish is None:
+            raise Unsupported(f"this group cannot {name}")
+        return wish
 
 
-def _described(group: Group, deterministic: bool) -> tuple[str, str, list[int], list[int]]:
+def _told(wish: Callable[[], object], text: Any, text_bytes: int) -> int:
+    """Its status, and for C++, which raises it again, why it failed."""
+    try:
+        wish()
+    except Exception as failure:
+        told = str(failure).encode()[: text_bytes - 1]
+        ctypes.memmove(text, told + b"\0", len(told) + 1)
+        return int(failure.status if isinstance(failure, PCCLError) else Status.SYSTEM)
+    return int(Status.OK)
+
+
+def _described(group: Group, deterministic: bool, elastic: bool) -> tuple[str, str, list[int], list[int]]:
     constants = _native.constants
     flags = constants.PCCL_DISCARD_INPUT
     flags |= constants.PCCL_DEFERRED if group.deferred else 0
     flags |= constants.PCCL_DETERMINISTIC if deterministic else 0
-    numbers = (group.index, group.epoch, group.scope, group.tag, group.timeout_ms, flags)
+    numbers = (group.index, group.epoch, group.scope, group.tag, group.timeout_ms, flags, int(elastic))
     return group.name, group.key, list(group.ranks), [_signed(it) for it in numbers]
 
 

@@ -15,6 +15,7 @@ anyway.
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -26,8 +27,8 @@ from torch import Tensor
 from torch.distributed import Store
 
 from pccl.enums import ReduceOp
-from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError
-from pccl.torch import errors, sparse, tensors
+from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError, Unsupported
+from pccl.torch import elastic, errors, sparse, tensors
 from pccl.torch.calls import Calls, Started
 from pccl.torch.group import Group, Part, part_of, tag_of
 from pccl.torch.options import Options
@@ -52,6 +53,7 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(group.index, group.size)
         self._runtime, self._group, self.options, self._store = runtime, group, options, store
         self._split, self._splits = split, itertools.count()
+        self._handle = f"pccl-{uuid.uuid4()}"
         self._calls = Calls(group, runtime.comm.world_size, deterministic=options.deterministic)
         self._name, self._desc = group.name, "undefined"
         self._timeout_s = group.timeout_ms / 1000
@@ -157,6 +159,30 @@ class ProcessGroup(dist.ProcessGroup):
 
     def eager_connect_single_device(self, device: torch.device) -> None:
         """Links come with the first operation."""
+
+    # ------------------------------------------------------------ its members, from torch 2.14 on
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """Whether they may change."""
+        return self.options.elastic
+
+    def get_reconfigure_handle(self) -> str:
+        """This process' name for those who reconfigure."""
+        if not self.options.elastic:
+            raise Unsupported("the members of this group do not change: make it with elastic=True")
+        return self._handle
+
+    def reconfigure(self, opts: Any) -> Work:
+        """Blocks until all have called it. Raises InvalidArgument where the members are others than was said."""
+        handles = list(opts.handles)
+        if self.get_reconfigure_handle() not in handles:
+            raise InvalidArgument("the handle of this rank is not among those that were given")
+        try:
+            elastic.meet(len(handles), handles.index(self._handle) if isinstance(opts.handles, list) else -1)
+        except PCCLError as failure:
+            raise errors.translated(failure) from failure
+        return Work([], [])
 
     # ------------------------------------------------------------ its end
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 from pccl.arguments import choice
 from pccl.errors import PCCLError, Unsupported
-from pccl.torch import errors, native, splitting
+from pccl.torch import elastic, errors, native, splitting
 from pccl.torch.group import Group, Part
 from pccl.torch.members import ElasticRuntime
 from pccl.torch.options import Options, checked
@@ -30,6 +31,8 @@ def create(asked: Any, pg_options: Any) -> Any:
     `asked` is a DistributedBackendOptions. Raises InvalidArgument, DistBackendError.
     """
     options, _ = checked(pg_options), asked_form()
+    if getattr(asked, "enable_reconfigure", False):
+        options = replace(options, elastic=True)
     ranks = tuple(asked.global_ranks_in_group) or tuple(range(asked.group_size))
     timeout_s = asked.timeout.total_seconds()
     try:
@@ -64,14 +67,14 @@ def _in_cpp(made: native.Native, runtime: Runtime, group: Group, options: Option
     def split(part: Part) -> None:
         _in_cpp(made, runtime, runtime.part(part, options), options)
 
+    meet = elastic.meet if isinstance(runtime, ElasticRuntime) else None
     splitting.complete()
     runtime.at_close(made.close)
     runtime.attach(group, made.rebind)
     return made.backend(
         group,
         runtime.engine_address,
-        lambda aborted: runtime.release(group.name, abort=aborted),
-        split,
+        native.Wishes(lambda aborted: runtime.release(group.name, abort=aborted), split, meet),
         deterministic=options.deterministic,
     )
 

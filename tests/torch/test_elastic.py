@@ -7,6 +7,7 @@ Each rank returns its history: a digest of the parameters after each step, and w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import signal
@@ -238,3 +239,63 @@ def wrong_use(rank: Rank) -> None:
 
 def test_wrong_use_is_refused(ranks: Ranks, form: str) -> None:
     ranks.run(wrong_use, 2, form)
+
+
+# ---------------------------------------------------------------------------------------------- torch's own door
+
+
+def asked_by_torch(rank: Rank, master: str) -> None:
+    """Two founders, of whom one dies, and a newcomer. Torch before 2.14 has no such function: then what it calls."""
+    options, notes = pccl.torch.Options(master=master), dist.FileStore(str(rank.folder / "notes"), rank.world)
+    has_door = hasattr(dist, "_reconfigure")
+    if rank.rank == 2:
+        pccl.torch.join(master)
+    else:
+        door = {"enable_reconfigure": True} if has_door else {}
+        options = dataclasses.replace(options, elastic=not has_door)
+        store = dist.FileStore(str(rank.folder / "store"), rank.world)
+        dist.init_process_group("pccl", store=store, rank=rank.rank, world_size=2, pg_options=options, **door)
+    handle = dist._get_reconfigure_handle() if has_door else f"rank {rank.rank}"
+    assert not has_door or dist._supports_reconfigure()
+    notes.set(f"handle {rank.rank}", handle)
+    handles = [notes.get(f"handle {it}").decode() for it in range(3)]
+    assert len(set(handles)) == 3
+
+    def reconfigure(given: list[str] | set[str]) -> None:
+        if has_door:
+            dist._reconfigure(uuid=1, handles=given).wait()
+        else:
+            pccl.torch.elastic.meet(len(given), given.index(handle) if isinstance(given, list) else -1)
+
+    def total() -> float:
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        return x.item()
+
+    if rank.rank < 2:
+        with pytest.raises(ValueError, match="there are 2 members"):
+            reconfigure({handle})
+        with pytest.raises(ValueError, match="so pass a set"):
+            reconfigure([handles[1], handles[0]])
+        reconfigure([handles[0], handles[1]])
+        assert total() == 2
+    if rank.rank == 1:
+        die()
+    if rank.rank == 0:
+        with pytest.raises(dist.DistBackendError, match="peer lost"):
+            total()
+        reconfigure({handle})
+        assert total() == 1
+        notes.set("alone", "")
+    notes.wait(["alone"])
+    while dist.get_world_size() == 1:  # it waits at the door before it is let in
+        with contextlib.suppress(ValueError):
+            reconfigure({handles[0], handles[2]})
+    assert total() == 2
+    dist.destroy_process_group()
+
+
+def test_torch_itself_may_reconfigure(ranks: Ranks, form: str) -> None:
+    with Master(options=["--founders", "2"]) as master:
+        statuses, folder = ranks.end_of(asked_by_torch, 3, form, master.address)
+    ranks.outcomes(statuses, folder, killed=[1])
