@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies
 from numpy.typing import NDArray
 
 import pccl
@@ -18,6 +19,7 @@ from pccl._native import hash128
 from pccl.fleet import Line
 from tests.process.harness import Run, gather
 from tests.process.local import Local
+from tests.quantized_sums_table import KINDS, values
 
 pytestmark = pytest.mark.process
 
@@ -73,6 +75,50 @@ def test_all_have_the_same_bits(size: int) -> None:
         results = local.all(call)
         assert all(it == results[0] for it in results)
         assert len(set(results[0])) > 2 * len(FORMATS), "results of different calls"
+
+
+def bound_of_sum(options: QuantizationOptions, inputs: list[Floats], algorithm: Algorithm) -> NDArray[np.float64]:
+    """As docs/quantization.md has it. What is encoded behind an error may be larger by that; so each block is taken to
+    reach from end to end of what it could."""
+
+    def bound(x: NDArray[np.float64], off: NDArray[np.float64]) -> NDArray[np.float64]:
+        most = np.empty_like(x)
+        for begin in range(0, x.size, options.block):
+            block = slice(begin, begin + options.block)
+            most[block] = (np.abs(x[block]) + off[block]).max()
+            most[block][::2] *= -1
+        return np.asarray(options.bound(most.astype(np.float32)), np.float64)
+
+    total, off = np.zeros(inputs[0].size), np.zeros(inputs[0].size)
+    for x in inputs:
+        total += x
+        off += bound(x.astype(np.float64), 0 * off)
+        if algorithm == Algorithm.RING:
+            off += bound(np.sum(np.abs(inputs), axis=0, dtype=np.float64), off)
+    return off + bound(total, off) + 1e-5 * np.sum(np.abs(inputs), axis=0)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "uint8 min-max", "uint8 zero point", "int8", "int4", "int2", "e4m3"])
+@pytest.mark.parametrize("algorithm", [Algorithm.AUTO, Algorithm.STAR, Algorithm.RING])
+def test_sums_keep_to_the_bound(name: str, algorithm: Algorithm) -> None:
+    options = FORMATS[name]
+    with Local(4) as local:
+
+        @settings(max_examples=30, deadline=None)
+        @given(strategies.sampled_from(KINDS), strategies.integers(0, 2**32), strategies.floats(-100, 100))
+        def hold(kind: str, seed: int, offset: float) -> None:
+            inputs = [values(kind, seed + rank, 3000) + np.float32(offset) for rank in range(4)]
+
+            def call(comm: pccl.Communicator) -> Floats:
+                x = inputs[comm.rank].copy()
+                comm.all_reduce(x, algorithm=algorithm, quantization_options=options)
+                return x
+
+            results = local.all(call)
+            off = np.abs(results[0] - np.sum(inputs, axis=0, dtype=np.float64))
+            assert (off <= bound_of_sum(options, inputs, algorithm)).all()
+
+        hold()
 
 
 @pytest.mark.parametrize("name", FORMATS)
