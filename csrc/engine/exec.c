@@ -84,11 +84,13 @@ static void drop_scratch(struct pccl__exec *exec, struct pccl_operation *op, str
 
 static pccl_status post_task(struct pccl__exec *exec, struct pccl_operation *op, struct pccl__task *task, bool send) {
     pccl_status status = post(channel_to(exec, op, pccl__step_of(op, task)->peer), op, &task->transfer, send);
-    if (status == PCCL_OK)
-        task->state = PCCL__TASK_POSTED;
-    else /* what else completes before the epoch stops may try again */
+    if (status != PCCL_OK) { /* what else completes before the epoch stops may try again */
         drop_scratch(exec, op, task);
-    return status;
+        return status;
+    }
+    task->state = PCCL__TASK_POSTED;
+    if (send) op->info.tx_bytes += task->transfer.bytes; /* who receives may have all before we hear of it */
+    return PCCL_OK;
 }
 
 /* Is a value better sent from where its receiver has mapped it? That is read several times as fast as what the system
@@ -452,7 +454,6 @@ pccl_status pccl__exec_completed(struct pccl__exec *exec, struct pccl_operation 
         pccl_status status = apply(exec, op, task);
         return status == PCCL_OK ? begin_data(exec, op) : status;
     }
-    op->info.tx_bytes += transfer->bytes;
     read_done(exec, op, task);
     if (task->scratch) drop_scratch(exec, op, task);
     return close_task(exec, op, task);
