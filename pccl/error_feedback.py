@@ -4,7 +4,7 @@
     feedback = pccl.ErrorFeedback()
     while training:
         x = feedback.add("weights", gradient)             # and what was kept back so far
-        comm.all_reduce(x, average, quantization=options, errors=feedback.errors("weights"))
+        comm.all_reduce(x, average, quantization_options=options, errors=feedback.errors("weights"))
         feedback.commit()                                 # it has succeeded (deferred: after comm.commit())
 
 So over all steps, what a rank has sent and what it still keeps add up to all that it had to send, however coarse the
@@ -40,7 +40,7 @@ class ErrorFeedback:
 
         errors = feedback.errors("weights")
         indices, values = pccl.top_k(feedback.add("weights", gradient), k, errors)
-        comm.all_reduce_sparse(indices, values, gradient.size, quantization=options, errors=errors)
+        comm.all_reduce_sparse(indices, values, gradient.size, quantization_options=options, errors=errors)
     """
 
     def __init__(self) -> None:

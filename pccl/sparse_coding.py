@@ -36,7 +36,7 @@ class Coding:
         if options is None:
             return cls()
         if not isinstance(options, QuantizationOptions):
-            raise InvalidArgument(f"quantization is a {type(options).__name__}, not a QuantizationOptions")
+            raise InvalidArgument(f"quantization_options is a {type(options).__name__}, not a QuantizationOptions")
         if options.algorithm == QuantizationAlgorithm.NONE:
             return cls()
         if dtype not in _FLOATS:

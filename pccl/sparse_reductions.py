@@ -23,7 +23,7 @@ class SparseReductions(Caller):
         tag: int = 0,
         epoch: int = 0,
         timeout: float | None = None,
-        quantization: QuantizationOptions | None = None,
+        quantization_options: QuantizationOptions | None = None,
         errors: Any = None,
     ) -> SparseSum:
         """Adds up vectors of `length` elements, of which each member gives some: `values` at `indices`. Returns the
@@ -34,8 +34,9 @@ class SparseReductions(Caller):
         Both may be changed as soon as the call (also one that returns at once) has returned. float16 and bfloat16 are
         added up in float32 and rounded once.
 
-        With `quantization`, the same on all members, values (of floats) are sent in its format, and all add up what it
-        says, also of their own. They are quantized in the order of indices; random choices differ from rank to rank.
+        With `quantization_options`, the same on all members, values (of floats) are sent in that format, and all add up
+        what it says, also of their own. They are quantized in the order of indices; random choices differ from rank to
+        rank.
         `errors`, a float32 array of `length` elements of any shape, gets what quantization took from each value, at its
         index, and nothing elsewhere: so `top_k` can have left there what is not sent at all (`ErrorFeedback`).
 
@@ -47,7 +48,7 @@ class SparseReductions(Caller):
         cannot be quantized; and what `all_reduce` raises. Ctrl-C ends the wait only.
         """
         group = self._group(epoch)
-        given = sparse_exchange.Contribution.of(indices, values, length, quantization, errors, group.rank)
+        given = sparse_exchange.Contribution.of(indices, values, length, quantization_options, errors, group.rank)
         steps = sparse_exchange.all_reduce(given, tag, timeout, self._modes, group)
         total: SparseSum = self._follow("all_reduce_sparse", tag, steps)
         return total

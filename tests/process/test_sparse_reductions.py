@@ -109,7 +109,7 @@ def test_quantized_sums_are_the_same_on_all(size: int, options: QuantizationOpti
 
     def call(comm: pccl.Communicator) -> tuple[bytes, Any, Any]:
         errors = np.zeros(LENGTH, np.float32)
-        got = comm.all_reduce_sparse(*spread(comm.rank), LENGTH, quantization=options, errors=errors)
+        got = comm.all_reduce_sparse(*spread(comm.rank), LENGTH, quantization_options=options, errors=errors)
         assert got.info.tx_bytes < 400 * size + 4000
         return got.indices.tobytes() + got.values.tobytes(), got.dense(), errors
 
@@ -126,7 +126,7 @@ def test_quantized_sums_are_the_same_on_all(size: int, options: QuantizationOpti
 def test_what_cannot_be_quantized_fails_on_all() -> None:
     def call(comm: pccl.Communicator, options: QuantizationOptions) -> SparseSum:
         values = np.float32([1, np.inf if comm.rank == 1 else 2])
-        return comm.all_reduce_sparse([3, 7], values, LENGTH, quantization=options)
+        return comm.all_reduce_sparse([3, 7], values, LENGTH, quantization_options=options)
 
     with Local(3) as local:
         texts = local.failures(partial(call, options=QuantizationOptions("int8")), QuantizationError)
@@ -197,7 +197,7 @@ def test_calls_that_do_not_fit_together_fail_on_all() -> None:
         return comm.all_gather_object("x")
 
     def coded(comm: pccl.Communicator) -> object:
-        return comm.all_reduce_sparse([1], np.float32([1]), 10, quantization=QuantizationOptions("int8"))
+        return comm.all_reduce_sparse([1], np.float32([1]), 10, quantization_options=QuantizationOptions("int8"))
 
     fits = sparse(10, np.float32)
     with Local(3) as local:
@@ -312,7 +312,7 @@ def streaming(line: Line, address: str) -> None:
         while True:
             try:
                 exact = comm.all_reduce_sparse(indices, values, 10**7)
-                coded = comm.all_reduce_sparse(indices, values, 10**7, quantization=options)
+                coded = comm.all_reduce_sparse(indices, values, 10**7, quantization_options=options)
             except pccl.PeerLost:
                 continue
             size = exact.info.world_size

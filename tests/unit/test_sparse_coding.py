@@ -76,7 +76,7 @@ def test_ranks_draw_from_seeds_of_their_own() -> None:
 
 def test_what_cannot_be_quantized_is_refused() -> None:
     options: Any = "int8"
-    with pytest.raises(InvalidArgument, match="quantization is a str"):
+    with pytest.raises(InvalidArgument, match="quantization_options is a str"):
         Coding.of(options, DataType.FLOAT32)
     with pytest.raises(InvalidArgument, match="values are int8, which cannot be quantized"):
         Coding.of(QuantizationOptions(), DataType.INT8)
