@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 60.0
-TESTED = {"all_reduce.py", "asynchronous.py", "diloco.py", "shared_state.py"}
+TESTED = {"all_reduce.py", "asynchronous.py", "diloco.py", "quantized_training.py", "shared_state.py"}
 ELSEWHERE = {path.name for path in EXAMPLES.glob("torch_*.py")}  # in tests/torch/test_examples.py
 
 
@@ -37,7 +37,7 @@ def start(example: str, *arguments: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(package)},
+        env={**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
 
 
@@ -103,3 +103,18 @@ def test_diloco_fits_the_model(master: str) -> None:
     outputs = finish([start("diloco.py", master, seed) for seed in (1, 2, 3)])
     assert len({output.partition("state ")[2] for output in outputs}) == 1
     assert all("after 40 rounds" in output for output in outputs)
+
+
+def test_quantized_training_reaches_the_same_accuracy(master: str) -> None:
+    """Within half a point, with a quarter and an eighth of the bytes."""
+    pytest.importorskip("sklearn")
+    outputs = finish([start("quantized_training.py", master, 2) for _ in range(2)])
+    assert outputs[0] == outputs[1]
+    found = re.findall(r"^(\w+) .* mean (\S+) %   (\S+) MB$", outputs[0], re.MULTILINE)
+    means = {way: float(mean) for way, mean, _ in found}
+    sent = {way: float(megabytes) for way, _, megabytes in found}
+    assert list(means) == ["float32", "int8", "int4"]
+    assert means["float32"] > 93
+    for way, less in (("int8", 3.8), ("int4", 7.2)):
+        assert means[way] > means["float32"] - 0.5
+        assert sent["float32"] / sent[way] > less
