@@ -14,9 +14,23 @@ from pccl.bench.metrics import Figures
 
 
 @dataclass(frozen=True)
+class Quantized:
+    """Of values that are not exact: in which format they went (empty: in their own), the bytes that the busiest rank
+    sent, the largest error and the root of the mean squares relative to the range of all values given, and the share of
+    a core that a process took, on average. Bandwidths beside it are those of the values, not of what was sent."""
+
+    format: str
+    wire_bytes: int
+    error_max: float
+    error_rms: float
+    cpu: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One contender at one size; `bytes` are those of all operations in flight together. `exact`: every rank's result
-    was right to the last bit. `transport` and `algorithm` are empty where the contender does not tell."""
+    was right to the last bit; with `quantized`, the same on all ranks that get the same, and no nonsense. `transport`
+    and `algorithm` are empty where the contender does not tell."""
 
     op: str
     contender: str
@@ -33,6 +47,7 @@ class Row:
     transport: str
     algorithm: str
     figures: Figures
+    quantized: Quantized | None = None
 
 
 class JsonReport:
@@ -41,7 +56,7 @@ class JsonReport:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def begin(self, title: str, contenders: list[str]) -> None:
+    def begin(self, title: str, contenders: list[str], *, quantized: bool = False) -> None:
         """JSON needs no heading."""
 
     def rows(self, rows: list[Row]) -> None:
@@ -50,6 +65,7 @@ class JsonReport:
         for row in rows:
             fields = asdict(row)
             fields.update({name: round(value, 4) for name, value in fields.pop("figures").items()})
+            fields.update(fields.pop("quantized") or {})
             if row is not rows[0]:
                 fields["speedup"] = round(row.figures.median_us / own, 3)
             self._write(json.dumps(fields))
@@ -60,11 +76,15 @@ class TableReport:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
+        self._width = 16
 
-    def begin(self, title: str, contenders: list[str]) -> None:
+    def begin(self, title: str, contenders: list[str], *, quantized: bool = False) -> None:
         """The heading."""
-        heading = f"{title:>16} {'median us':>11} {'min us':>11} {'p99 us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
-        heading += f" {'via':>7} {'algorithm':>13}"
+        self._width = max(16, len(title))
+        heading = f"{title:>{self._width}} {'median us':>11} {'min us':>11} {'p99 us':>11}"
+        heading += f" {'algbw GB/s':>11} {'busbw GB/s':>11} {'via':>7} {'algorithm':>13}"
+        if quantized:
+            heading += f" {'sent':>11} {'max error':>10} {'rms error':>10} {'cpu':>5}"
         for name in contenders[1:]:
             heading += f" {name + ' us':>12} {'ratio':>7}"
         self._write(heading)
@@ -72,8 +92,10 @@ class TableReport:
     def rows(self, rows: list[Row]) -> None:
         """One line; a result that was not exact is called WRONG."""
         own = rows[0].figures
-        line = f"{sizes.show(rows[0].bytes):>16} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
+        line = f"{sizes.show(rows[0].bytes):>{self._width}} {own.median_us:11.1f} {own.min_us:11.1f} {own.p99_us:11.1f}"
         line += f" {own.algbw_gbs:11.3f} {own.busbw_gbs:11.3f} {rows[0].transport:>7} {rows[0].algorithm:>13}"
+        if (of := rows[0].quantized) is not None:
+            line += f" {of.wire_bytes:11} {of.error_max:10.2e} {of.error_rms:10.2e} {of.cpu:5.2f}"
         for row in rows[1:]:
             ratio = row.figures.median_us / own.median_us
             line += f" {row.figures.median_us:12.1f} {ratio:6.{2 if ratio >= 0.1 else 4}f}x"

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pccl.bench import metrics
-from pccl.bench.contenders import OWN
-from pccl.bench.report import Report, Row
+from pccl.bench.contenders import EXACT, OWN
+from pccl.bench.report import Quantized, Report, Row
 from pccl.bench.settings import Settings
 from pccl.bench.team import Team, TeamFailed
 from pccl.bench.work import Shape
@@ -30,8 +30,9 @@ def run(settings: Settings, report: Report) -> list[Row]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         master = stack.enter_context(Master()).address
-        teams = [stack.enter_context(_team(name, settings, master, folder)) for name in names]
-        report.begin(settings.title, names)
+        masters = {EXACT: stack.enter_context(Master()).address} if EXACT in names else {}  # or all would be one group
+        teams = [stack.enter_context(_team(name, settings, masters.get(name, master), folder)) for name in names]
+        report.begin(settings.title, names, quantized=settings.quantize != "")
         measured = []
         for shape in _shapes(settings):
             rows = _measure(settings, shape, teams)
@@ -46,7 +47,7 @@ def _team(name: str, settings: Settings, master: str, folder: Path) -> Team:
 
 def _shapes(settings: Settings) -> Iterator[Shape]:
     for size in (0,) if settings.op == "barrier" else settings.sizes:
-        many = settings.inflight, settings.coalesced
+        many = settings.inflight, settings.coalesced, settings.quantize != ""
         yield Shape(settings.op, size, settings.dtype, settings.in_place, settings.peers, *many)
 
 
@@ -55,13 +56,16 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
     for team in teams:
         team.ask(do="prepare", shape=request)
     exact = {team.name: _check(team, shape) for team in teams}
+    shares: dict[str, list[float]] = {team.name: [] for team in teams}
     said = {team.name: _describe(team, settings) for team in teams}
-    warm_up = [max(_batch(team, WARM_UP)) for team in teams]
+    warm_up = [max(_batch(team, WARM_UP)[0]) for team in teams]
     iterations = metrics.iterations_for(warm_up)
     times: dict[str, list[int]] = {team.name: [] for team in teams}
     for _ in range(settings.rounds):
         for team in teams:
-            times[team.name] += _batch(team, iterations)
+            slowest, share = _batch(team, iterations)
+            times[team.name] += slowest
+            shares[team.name].append(share)
     return [
         Row(
             op=shape.op,
@@ -78,6 +82,7 @@ def _measure(settings: Settings, shape: Shape, teams: list[Team]) -> list[Row]:
             exact=exact[team.name] and _check(team, shape),
             **said[team.name],
             figures=metrics.figures(shape.op, shape.peers, shape.actual_size, times[team.name]),
+            quantized=_quantized(team, settings, shares[team.name]) if shape.quantized else None,
         )
         for team in teams
     ]
@@ -88,16 +93,28 @@ def _describe(team: Team, settings: Settings) -> dict[str, str]:
     cannot share memory, but must."""
     answers = team.ask(do="describe")
     transport = "+".join(sorted({name for answer in answers for name in answer["transport"].split("+")} - {""}))
-    if team.name in OWN.values() and settings.transport == "shm" and transport != "shm":
+    if team.name in (*OWN.values(), EXACT) and settings.transport == "shm" and transport != "shm":
         raise TeamFailed(f"--transport shm: this system lets pccl's processes share no memory; they use {transport}")
     return {"transport": transport, "algorithm": next(filter(None, (one["algorithm"] for one in answers)), "")}
 
 
 def _check(team: Team, shape: Shape) -> bool:
     """A pair of plain sockets and a barrier compute nothing that could be wrong."""
-    right = [answer["right"] for answer in team.ask(do="check")]
+    answers = team.ask(do="check")
+    right = [answer["right"] and answer.get("digest") == answers[0].get("digest") for answer in answers]
     return all(right) or shape.op == "barrier" or team.name == "socket"
 
 
-def _batch(team: Team, iterations: int) -> list[int]:
-    return metrics.slowest([answer["times_ns"] for answer in team.ask(do="measure", iterations=iterations)])
+def _quantized(team: Team, settings: Settings, shares: list[float]) -> Quantized:
+    """Of the worst rank, and of all batches."""
+    answers = team.ask(do="check")
+    largest, rms = (max(answer["errors"][which] for answer in answers) for which in (0, 1))
+    wire_bytes = max(answer["wire_bytes"] for answer in answers)
+    name = settings.quantize if team.name in OWN.values() else ""
+    return Quantized(name, wire_bytes, largest, rms, sum(shares) / len(shares))
+
+
+def _batch(team: Team, iterations: int) -> tuple[list[int], float]:
+    """How long each took the slowest rank, and the share of a core that a process took."""
+    answers = team.ask(do="measure", iterations=iterations)
+    return metrics.slowest([it["times_ns"] for it in answers]), sum(it["cpu"] for it in answers) / len(answers)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pccl
-from pccl.bench import mpiexec
-from pccl.bench.contenders import CONTENDERS, OWN
+from pccl.bench import formats, mpiexec
+from pccl.bench.contenders import CONTENDERS, EXACT, OWN
 from pccl.bench.sizes import show
 from pccl.bench.work import STEP
 
@@ -19,7 +19,8 @@ class Settings:
     """What the command line may choose. pccl's calls go `via` its own "api" or "torch"; `connections` per link, 0 lets
     pccl choose; `transport` "auto", "tcp" or "shm" is for all that have the choice; `commit`, `algorithm`, `priority`
     are pccl's; `inflight` operations run at a time, and share the bytes of a size among them (`coalesced`: they are
-    arrays of one); all the while an all_reduce of `beside` bytes is under way."""
+    arrays of one); all the while an all_reduce of `beside` bytes is under way. What pccl sends is quantized to the
+    format `quantize`, if one is named."""
 
     op: str
     peers: int
@@ -37,6 +38,7 @@ class Settings:
     beside: int = 0
     coalesced: bool = False
     via: str = "api"
+    quantize: str = ""
 
     @property
     def contenders(self) -> tuple[str, ...]:
@@ -46,8 +48,9 @@ class Settings:
     @property
     def title(self) -> str:
         """The collective, how many run at a time if more than one, and in one call or not, beside what: "all_reduce x16
-        by 64M", "all_reduce of 16"."""
+        by 64M", "all_reduce of 16", "all_reduce int8_block"."""
         count = "" if self.inflight == 1 else f" {'of ' if self.coalesced else 'x'}{self.inflight}"
+        count += f" {self.quantize}" if self.quantize else ""
         return self.op + count + (f" by {show(self.beside)}" if self.beside else "")
 
 
@@ -56,6 +59,9 @@ def problems(settings: Settings) -> list[str]:
     lines = list(_of_library(f"--via {settings.via}", OWN[settings.via], settings))
     lines += [line for name in settings.versus for line in _of_contender(name, settings)]
     lines += _of_algorithm(settings)
+    lines += formats.problems(settings.quantize, settings.op, settings.dtype) if settings.quantize else []
+    if settings.quantize and settings.coalesced:
+        lines.append("--quantize and --coalesced: only calls with one array can be quantized")
     if settings.coalesced and settings.op != "all_reduce":
         lines.append(f"{settings.op} cannot be --coalesced: only all_reduce takes many arrays")
     if settings.coalesced and settings.versus:
@@ -66,7 +72,7 @@ def problems(settings: Settings) -> list[str]:
         lines.append(f"{STEP} is one step at a time, in float32")
     if settings.via != "api":
         chosen = {"algorithm": settings.algorithm != "auto", "priority": settings.priority != 0}
-        chosen |= {"beside": settings.beside > 0, "coalesced": settings.coalesced}
+        chosen |= {"beside": settings.beside > 0, "coalesced": settings.coalesced, "quantize": settings.quantize != ""}
         lines += [f"--via {settings.via} has no --{name}" for name, is_chosen in chosen.items() if is_chosen]
     return lines
 
@@ -80,8 +86,10 @@ def _of_algorithm(settings: Settings) -> Iterator[str]:
 
 
 def _of_contender(name: str, settings: Settings) -> Iterator[str]:
-    others = [known for known in CONTENDERS if known not in OWN.values()]
+    others = [known for known in CONTENDERS if known not in (*OWN.values(), EXACT)]
     allowed = others if settings.via == "api" else [OWN["api"], *others]
+    if settings.quantize:
+        allowed = [EXACT]
     if name not in allowed:
         yield f"--vs {name}: choose from {', '.join(allowed)}"
         return

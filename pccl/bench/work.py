@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pccl._native import hash128
+from pccl.bench.formats import ALIKE, REDUCTIONS
+
 Array = NDArray[Any]
 
 ROOT = 0
@@ -26,12 +29,16 @@ STEP = "ddp"
 # What only the root gives, or gets.
 FROM_ROOT = ("scatter",)
 TO_ROOT = ("reduce", "gather")
+# An error that no format makes, relative to the range of values: something else went wrong then.
+TOLERANCE = 0.5
+PERIOD = 1_000_003
 
 
 @dataclass(frozen=True)
 class Shape:
     """What is asked for: `size` in bytes is the whole buffer of the larger side, as nccl-tests counts it, of all
-    `inflight` operations together that run at a time, or of one call for all of them (`coalesced`)."""
+    `inflight` operations together that run at a time, or of one call for all of them (`coalesced`). What is `quantized`
+    is not exact: values are normally distributed, and errors are measured."""
 
     op: str
     size: int
@@ -40,6 +47,12 @@ class Shape:
     peers: int
     inflight: int = 1
     coalesced: bool = False
+    quantized: bool = False
+
+    @property
+    def averages(self) -> bool:
+        """What is reduced again and again keeps its size so, and what is quantized must not be all zeros."""
+        return self.quantized and self.op in REDUCTIONS
 
     @property
     def count(self) -> int:
@@ -94,7 +107,10 @@ class Work:
             self.target = self.source
 
     def clear(self) -> None:
-        """Zeros, written to real memory: a sum in place keeps them through any number of iterations."""
+        """Zeros, written to real memory: a sum in place keeps them through any number of iterations. What is quantized
+        keeps its values."""
+        if self.shape.quantized:
+            return
         self.target.fill(0)
         self.source.fill(0)
 
@@ -107,9 +123,23 @@ class Work:
         """True when every element of the target is exactly what the step must give. What is promised to the root only
         counts there, and an exclusive prefix of nobody is not defined."""
         op = self.shape.op
+        if self.shape.quantized:
+            return self.errors(step)[0] <= TOLERANCE
         if (op in TO_ROOT and self.rank != ROOT) or (op == "exscan" and self.rank == 0):
             return True
         return bool(np.array_equal(self.target, self._expected(step)))
+
+    def errors(self, step: int) -> tuple[float, float]:
+        """The largest error of the target, and the root of the mean squares, both relative to the range of what all
+        ranks gave: from the smallest to the largest value."""
+        given = [self._values(len(self.source), rank, step) for rank in range(self.shape.peers)]
+        span = float(max(it.max() for it in given)) - float(min(it.min() for it in given))
+        errors = np.abs(self.target.astype(np.float64) - self._expected(step)) / (span or 1.0)
+        return float(errors.max()), float(np.sqrt(np.mean(errors**2)))
+
+    def digest(self) -> str:
+        """Of a target that has to be the same on all ranks; else empty."""
+        return hash128(self.target).hex() if self.shape.op in ALIKE else ""
 
     def _expected(self, step: int) -> Array:
         op, count, peers = self.shape.op, self.shape.count, self.shape.peers
@@ -125,13 +155,17 @@ class Work:
         if op == "all_to_all":
             return np.concatenate([self._values(count * peers, rank, step)[mine] for rank in range(peers)])
         givers = {"scan": self.rank + 1, "exscan": self.rank}.get(op, peers)
-        total = np.zeros(count * peers if op == "reduce_scatter" else count, self.shape.dtype)
+        dtype = np.float64 if self.shape.averages else self.shape.dtype
+        total = np.zeros(count * peers if op == "reduce_scatter" else count, dtype)
         for rank in range(givers):
             total += self._values(len(total), rank, step)
+        if self.shape.averages:
+            total /= peers
         return total[mine] if op == "reduce_scatter" else total
 
     def _values(self, count: int, rank: int, step: int) -> Array:
-        return values(self.shape.dtype, count, rank, step + self.part)
+        make = normal if self.shape.quantized else values
+        return make(self.shape.dtype, count, rank, step + self.part)
 
 
 def values(dtype: str, count: int, rank: int, step: int) -> Array:
@@ -141,3 +175,9 @@ def values(dtype: str, count: int, rank: int, step: int) -> Array:
     pace, start = 1 + rank % (modulus - 1), rank * 5 + step * 17
     period = ((np.arange(modulus) * pace + start) % modulus).astype(dtype)
     return np.resize(period, count)
+
+
+def normal(dtype: str, count: int, rank: int, step: int) -> Array:
+    """`count` values as gradients have them, other ones for each rank and step."""
+    period = np.random.default_rng((rank, step)).standard_normal(min(count, PERIOD), np.float32)
+    return np.resize(period, count).astype(dtype)

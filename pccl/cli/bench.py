@@ -64,11 +64,15 @@ def bench(
     inflight: Annotated[int, typer.Option(min=1, help="Operations at a time, which share the bytes of a size.")] = 1,
     coalesced: Annotated[bool, typer.Option("--coalesced", help="pccl: these are arrays of one all_reduce.")] = False,
     priority: Annotated[int, typer.Option(min=-3, max=3, help="pccl: of what is timed; others have 0.")] = 0,
+    quantize: Annotated[
+        str, typer.Option(help="pccl: the format of what is sent, as int8_block; then also errors, CPU, bytes sent.")
+    ] = "",
     beside: Annotated[str, typer.Option(help="pccl: keep an all_reduce of so many bytes under way meanwhile.")] = "",
 ) -> None:
     """Time a collective between processes of this machine; check every result.
 
-    Exit status: 0 all results exact, 1 a result was wrong or a process failed, 2 the options cannot be done here.
+    Exit status: 0 all results exact (quantized: sound, and the same on all ranks), 1 a result was wrong or a process
+    failed, 2 the options cannot be done here.
     """
     from pccl.bench import chart, run
     from pccl.bench import fit as bench_fit
@@ -81,7 +85,7 @@ def bench(
     if op == "ddp":
         via, wanted = "torch", tuple(4 * count for count in wanted)
     settled = COMMITS[via] if commit == "auto" else commit
-    ours = (settled, rounds, connections, transport, algorithm, inflight, priority, other, coalesced, via)
+    ours = (settled, rounds, connections, transport, algorithm, inflight, priority, other, coalesced, via, quantize)
     settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))

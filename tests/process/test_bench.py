@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from pccl.bench.contenders import CONTENDERS
+from pccl.bench.formats import COLLECTIVES
 from pccl.bench.settings import Settings, problems
 from pccl.cli.bench import Op
 
@@ -62,6 +63,19 @@ def test_many_arrays_of_one_call_are_exact(options: tuple[str, ...]) -> None:
     for row in (few, *rows):
         assert row["exact"]
         assert (row["inflight"], row["coalesced"]) == (7, True)
+
+
+@pytest.mark.parametrize("op", COLLECTIVES)
+def test_what_is_quantized_is_measured(op: str) -> None:
+    """Sound, the same on all ranks, and about a quarter of the bytes beside those of exact values."""
+    arguments = ("--quantize", "int8_block", "--vs", "pccl-exact", "--inflight", "2")
+    rows = measured(op, "--peers", "3", "--sizes", "300K", "--out-of-place", *arguments)
+    assert [(row["contender"], row["format"]) for row in rows] == [("pccl", "int8_block"), ("pccl-exact", "")]
+    assert all(row["exact"] and row["cpu"] > 0 for row in rows)
+    quantized, exact = rows
+    assert quantized["wire_bytes"] < 0.3 * exact["wire_bytes"]
+    assert 1e-4 < quantized["error_rms"] < quantized["error_max"] < 0.01
+    assert exact["error_max"] < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pccl.bench import chart, metrics, sizes
-from pccl.bench.report import JsonReport, Row, TableReport
+from pccl.bench.report import JsonReport, Quantized, Row, TableReport
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,23 @@ def test_json_has_one_object_per_contender() -> None:
     assert (own["inflight"], own["transport"], own["algorithm"]) == (1, "shm", "ring")
     assert "speedup" not in own
     assert other["speedup"] == 3.0
+
+
+def test_what_quantization_costs_stands_beside_what_it_gains() -> None:
+    lines: list[str] = []
+    quantized = Quantized("int8_block", 1056, 0.00234, 0.00056, 0.75)
+    own, other = rows()
+    own = replace(own, quantized=quantized)
+    report = TableReport(lines.append)
+    report.begin("all_reduce x16 int8_block", ["pccl", "pccl-exact"], quantized=True)
+    report.rows([own, replace(other, contender="pccl-exact", exact=True)])
+    assert lines[1][: lines[0].index("sent") + 4].split()[-1] == "1056"
+    assert lines[1][: lines[0].index("max error") + 9].split()[-1] == "2.34e-03"
+    assert lines[1][: lines[0].index("rms error") + 9].split()[-1] == "5.60e-04"
+    assert lines[1].split()[-3:] == ["0.75", "6.0", "3.00x"]
+    JsonReport(lines.append).rows([own, other])
+    assert json.loads(lines[2]).items() >= {"format": "int8_block", "wire_bytes": 1056, "cpu": 0.75}.items()
+    assert "format" not in json.loads(lines[3])
 
 
 def test_the_chart_is_a_png(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pccl.bench.formats import COLLECTIVES
 from pccl.bench.work import PAIRED, ROOT, Shape, Work, values
 from pccl.cli.bench import Op
 
@@ -96,3 +97,30 @@ def test_blocks_that_two_ranks_exchange_differ(dtype: str) -> None:
                 sent = values(dtype, 8 * count, one, 0)[other * count :][:count]
                 received = values(dtype, 8 * count, other, 0)[one * count :][:count]
                 assert not np.array_equal(sent, received), (count, one, other)
+
+
+@pytest.mark.parametrize("op", COLLECTIVES)
+def test_errors_of_what_is_quantized_are_measured(op: str) -> None:
+    """Relative to the range of values; sums are averages, and what is the same on all ranks has a digest."""
+    shape = Shape(op, 48_000, "float32", False, PEERS, quantized=True)
+    ranks = [Work(shape, rank) for rank in range(PEERS)]
+    for work in ranks:
+        work.fill(step=7)
+        assert not work.is_right(7)
+    span = max(it.source.max() for it in ranks) - min(it.source.min() for it in ranks)
+    assert 4 < span < 20, "as gradients have them"
+    for work, result in zip(ranks, perform(op, ranks), strict=True):
+        assert result is not None
+        work.target[:] = result / PEERS if shape.averages else result
+        assert work.errors(7)[0] < 1e-6
+        work.target[5] += span / 4
+        largest, rms = work.errors(7)
+        assert largest == pytest.approx(0.25, rel=1e-3)
+        assert rms == pytest.approx(0.25 / np.sqrt(len(work.target)), rel=1e-3)
+        assert work.is_right(7)
+        work.clear()
+        assert work.errors(7)[0] == largest, "it keeps its values"
+        work.target[5] = np.nan
+        assert not work.is_right(7)
+    digests = {work.digest() for work in ranks}
+    assert digests == {""} if op in ("reduce_scatter", "all_to_all") else len(digests) == 1

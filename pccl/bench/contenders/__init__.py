@@ -26,8 +26,11 @@ class Library:
 
 OWN = {"api": "pccl", "torch": "pccl-torch"}
 """Ourselves, by what calls go through."""
+EXACT = "pccl-exact"
+"""The same without quantization."""
 CONTENDERS = {
     "pccl": Library("own", "pccl", lacks={"op": ("ddp",)}),
+    EXACT: Library("own_exact", "pccl"),
     "pccl-torch": Library("own_torch", "torch", "pip install torch", {"op": ("scan", "exscan")}),
     "gloo": Library(
         "gloo",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import pccl
+from pccl.bench import formats
 from pccl.bench.beside import Beside
 from pccl.bench.contenders.contender import Contender, Seat, there_and_back
 from pccl.bench.work import PAIRED, ROOT, Work
@@ -29,6 +30,7 @@ class Own(Contender):
             commit=seat.settings["commit"],
             shm="off" if seat.settings["transport"] == "tcp" else "auto",
         )
+        self._format = seat.settings["quantize"]
         self._priority = seat.settings["priority"]
         self._beside = Beside(self._comm, seat.settings["beside"]) if seat.settings["beside"] else None
 
@@ -57,6 +59,10 @@ class Own(Contender):
         options: dict[str, Any] = {"tag": work.part} if start else {}
         if self._priority:
             options["priority"] = self._priority
+        if self._format:
+            options["quantization_options"] = formats.named(self._format)
+        if work.shape.averages:
+            options["op"] = pccl.ReduceOp.AVG
         if op in PAIRED:
             comm = self._comm
             send, receive = (comm.send_async, comm.recv_async) if start else (comm.send, comm.recv)
