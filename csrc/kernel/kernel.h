@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel.h - arithmetic on arrays: reduce, divide and scale, in tables that CPU flags fill.
+ * kernel.h - arithmetic on arrays: reduce, divide and scale, in tables that CPU flags fill. What is quantized is in
+ * codec.h.
  *
  * Must not know: peers, plans, sockets. Scalar C (scalar.c) is the truth; every other level gives the same
  * bytes for every input. No kernel allocates, fails or asks for alignment.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_body.h - all reduce, divide and scale kernels of one CPU level. Included once by each level's file, which is
- * compiled for that level: the loops are written so that the compiler turns them into that level's vector instructions.
+ * kernel_body.h - all kernels of one CPU level: here reduce, divide and scale. Included once by each level's file,
+ * which is compiled for that level: the loops are written so that the compiler turns them into that level's vector
+ * instructions.
  *
  * Only float16 has instructions that compilers do not find by themselves. A level that wants them defines, before
  * including this:
