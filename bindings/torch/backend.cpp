@@ -80,7 +80,6 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     std::shared_ptr<const Group> group = this->group();
     Group part;
     part.name = options->group_name;
-    part.key = group->key + ":split:" + std::to_string(splits_.fetch_add(1)); /* torch's name depends on the rank */
     part.timeout_ms = static_cast<uint32_t>(options->timeout.count());
     std::set<int> seen;
     for (int rank : ranks) {
@@ -89,7 +88,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                  std::to_string(rank) + " is no rank of a group of " + std::to_string(getSize()) + ", or there twice");
         part.ranks.push_back(group->ranks[rank]);
     }
-    return seen.count(getRank()) ? wishes_.split(part) : nullptr;
+    if (!seen.count(getRank())) return nullptr;
+    part.key = group->key + ":split:"; /* as pccl/torch/group.py says: torch's name depends on the rank */
+    for (size_t i = 0; i < ranks.size(); i++) part.key += (i ? "," : "") + std::to_string(ranks[i]);
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        part.key += ":" + std::to_string(splits_[ranks]++);
+    }
+    return wishes_.split(part);
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE

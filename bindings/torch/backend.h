@@ -9,6 +9,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <map>
+
 #include "draft.h"
 
 namespace pccl_torch {
@@ -124,7 +126,8 @@ class Backend : public c10d::Backend {
     mutable std::mutex mutex_;
     std::shared_ptr<Standing> standing_; /* with mutex_, as what follows */
     std::shared_ptr<const Group> group_;
-    std::atomic<uint64_t> sequence_{0}, splits_{0};
+    std::map<std::vector<int>, uint64_t> splits_; /* how many parts of these ranks there were, with mutex_, too */
+    std::atomic<uint64_t> sequence_{0};
     std::atomic<int> why_{PCCL_OK}; /* it has ended: a pccl_status */
     bool coalescing_ = false;       /* with mutex_, too */
     std::vector<WorkPointer> batch_;

@@ -63,13 +63,13 @@ class Part:
 
 
 def part_of(whole: Group, ranks: Sequence[int], number: int, name: str | None, timeout_s: float) -> Part | None:
-    """That of these ranks of `whole`, by its split of that number; None if we are not in it. What torch would call it
-    depends on the rank, so its key says where it comes from. Raises InvalidArgument."""
+    """That of these ranks of `whole`, of which there were `number` before; None if we are not in it. What torch would
+    call it depends on the rank, so its key says where it comes from. Raises InvalidArgument."""
     if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(whole.size)):
         raise InvalidArgument(f"{list(ranks)} are not ranks of a group of {whole.size}, each once")
     if whole.index not in ranks:
         return None
-    key = f"{whole.key}:split:{number}"
+    key = f"{whole.key}:split:{','.join(map(str, ranks))}:{number}"
     return Part(name or key, key, tuple(whole.ranks[rank] for rank in ranks), timeout_s)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -52,7 +52,7 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, runtime: Runtime, group: Group, options: Options, store: Store, split: Split) -> None:
         super().__init__(group.index, group.size)
         self._runtime, self._group, self.options, self._store = runtime, group, options, store
-        self._split, self._splits = split, itertools.count()
+        self._split, self._splits = split, Counter[tuple[int, ...]]()
         self._handle = f"pccl-{uuid.uuid4()}"
         self._calls = Calls(group, runtime.comm.world_size, deterministic=options.deterministic)
         self._name, self._desc = group.name, "undefined"
@@ -144,9 +144,10 @@ class ProcessGroup(dist.ProcessGroup):
             self._refuse()
         seconds = self._timeout_s if timeout is None else timeout.total_seconds()
         try:
-            part = part_of(self._group, ranks, next(self._splits), group_name, seconds)
+            part = part_of(self._group, ranks, self._splits[tuple(ranks)], group_name, seconds)
             if part is None:
                 return None
+            self._splits[tuple(ranks)] += 1
             made = self._split(part, dist.PrefixStore(f"{part.name}/", self._store))
         except PCCLError as failure:
             raise errors.translated(failure) from failure

@@ -31,8 +31,8 @@ def test_a_group_knows_its_members_by_their_places() -> None:
 
 def test_parts_are_named_after_what_they_are_parts_of() -> None:
     whole = Group("g", (4, 2, 7), 1, 3, 9, "k", 1000)
-    assert part_of(whole, [2, 1], 5, None, 0.5) == Part("k:split:5", "k:split:5", (7, 2), 0.5)
-    assert part_of(whole, [0, 1], 6, "torch's", 1.0) == Part("torch's", "k:split:6", (4, 2), 1.0)
+    assert part_of(whole, [2, 1], 5, None, 0.5) == Part("k:split:2,1:5", "k:split:2,1:5", (7, 2), 0.5)
+    assert part_of(whole, [0, 1], 6, "torch's", 1.0) == Part("torch's", "k:split:0,1:6", (4, 2), 1.0)
     assert part_of(whole, [0, 2], 7, None, 1.0) is None
     for wrong in ([1, 1], [1, 3], [-1, 1]):
         with pytest.raises(InvalidArgument, match="each once"):

@@ -72,4 +72,6 @@ def test_parts_of_a_group(ranks: Ranks, form: str) -> None:
 
 
 def test_groups_that_are_bound_to_a_device_are_split(ranks: Ranks, form: str) -> None:
+    if form == "python" and hasattr(dist, "_reconfigure"):
+        pytest.skip("from 2.14 on torch takes no group in Python for what another one is split from")
     ranks.run(bound_to_a_device, 4, form)
