@@ -10,6 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,7 +91,7 @@ def two_threads(rank: Rank) -> None:
 
         def work(thread: int) -> None:
             try:
-                for step in range(250):
+                for step in range(500):
                     x = torch.full((32,), float(thread * 1000 + step))
                     dist.all_reduce(x)
                     assert (x == x[0]).all(), "of two operations"
@@ -103,12 +106,40 @@ def two_threads(rank: Rank) -> None:
             it.join()
         assert not failures, failures
         total = torch.tensor([sum(sums)], dtype=torch.float64)
-        assert total.item() == rank.world * sum(thread * 1000 + step for thread in range(2) for step in range(250))
+        assert total.item() == rank.world * sum(thread * 1000 + step for thread in range(2) for step in range(500))
 
 
 def test_threads_may_share_a_group(ranks: Ranks, form: str) -> None:
     """B71."""
     ranks.run(two_threads, 2, form)
+
+
+def a_thread_for_each_group(rank: Rank) -> None:
+    with rank.group():
+        groups = [dist.new_group() for _ in range(8)]
+        failures: list[BaseException] = []
+
+        def work(thread: int) -> None:
+            try:
+                for step in range(125):
+                    mark = float(thread * 1000 + step)
+                    x = torch.full((32 + step,), mark + rank.rank)
+                    dist.all_reduce(x, group=groups[thread])
+                    assert (x == rank.world * mark + sum(range(rank.world))).all(), "of another group or step"
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(groups))]
+        for it in threads:
+            it.start()
+        for it in threads:
+            it.join()
+        assert not failures, failures
+
+
+def test_each_thread_may_have_a_group(ranks: Ranks, form: str) -> None:
+    """B71."""
+    ranks.run(a_thread_for_each_group, 2, form)
 
 
 class Numbers(torch.utils.data.Dataset[int]):
@@ -184,3 +215,56 @@ def answers(rank: Rank) -> None:
 def test_who_waits_leaves_the_interpreter_to_others(ranks: Ranks, form: str) -> None:
     """B70."""
     ranks.run(answers, 2, form)
+
+
+TICKS = 200_000
+ROUNDS = 5
+
+
+def ticks(rank: Rank) -> float:
+    """Rank 0 waits in a collective until a thread of its own has ticked often enough, when rank 1 comes. How fast it
+    ticks then, of how fast it does while nobody waits for anything."""
+    meeting = dist.FileStore(str(rank.folder / "meeting"), rank.world)
+    calls: list[Callable[[], object]] = [
+        dist.barrier,
+        lambda: dist.all_reduce(torch.ones(2)),
+        lambda: dist.all_reduce(torch.ones(2), async_op=True).wait(),
+        lambda: dist.all_reduce(torch.ones(2), async_op=True).get_future().wait(),
+    ]
+    with rank.group():
+        best = []
+        for number, call in enumerate(calls):
+            names = [f"{number} {turn}" for turn in range(ROUNDS)]
+            if rank.rank == 0:
+                best.append(max(share(call, partial(meeting.set, name, "")) for name in names))
+                continue
+            for name in names:
+                meeting.wait([name])
+                call()
+    return min(best, default=1.0)
+
+
+def share(call: Callable[[], object], then: Callable[[], object]) -> float:
+    """How fast a thread ticks while this one is in `call`, of how fast this one does alone."""
+    idle_s, found = ticking(lambda: None), list[float]()
+    thread = threading.Thread(target=lambda: found.append(ticking(then)))
+    thread.start()
+    call()
+    thread.join()
+    return idle_s / found[0]
+
+
+def ticking(then: Callable[[], object]) -> float:
+    """How long so many ticks take; `then` is done after the last one."""
+    begun = time.perf_counter()
+    for _ in range(TICKS):
+        pass
+    took = time.perf_counter() - begun
+    then()
+    return took
+
+
+@pytest.mark.alone
+def test_a_thread_is_as_fast_while_another_one_waits(ranks: Ranks, form: str) -> None:
+    """B70. The best of some rounds, as whatever else the machine does slows ticks, too."""
+    assert min(ranks.run(ticks, 2, form)) >= 0.8

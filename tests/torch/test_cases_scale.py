@@ -31,6 +31,10 @@ def _resident() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
 def twelve_ranks(rank: Rank) -> float:
     """With 20 groups, and descriptors for the peers alone."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -79,7 +83,7 @@ def test_who_has_too_few_descriptors_is_told_and_recovers(ranks: Ranks, form: st
 
 def made_and_ended(rank: Rank) -> None:
     with rank.group():
-        for number in range(501):
+        for number in range(601):
             group = dist.new_group()
             x = torch.ones(2)
             dist.all_reduce(x, group=group)
@@ -104,7 +108,7 @@ def dropped(rank: Rank) -> None:
     with rank.group():
         dist.barrier()
         before = _descriptors(), len(os.listdir("/proc/self/task"))
-        for _ in range(200):
+        for _ in range(500):
             group = dist.new_group()
             dist.barrier(group)
             del group
@@ -126,6 +130,7 @@ def _places(count: int) -> torch.Tensor:
 
 def large(rank: Rank, count: int, name: str) -> None:
     dtype = getattr(torch, name)
+    before, payload = _peak(), count * dtype.itemsize
     places = _places(count)
     marks = torch.arange(places.numel()).to(dtype)
     with rank.group(timeout=timedelta(minutes=5)):
@@ -145,6 +150,7 @@ def large(rank: Rank, count: int, name: str) -> None:
         expected = torch.cat([x.split(splits[it])[rank.rank][:3] for it in range(2)])
         first = splits[0][rank.rank]
         assert torch.equal(torch.cat([y[:first][:3], y[first:][:3]]), expected)
+        assert _peak() - before < 2.1 * payload, "more than two tensors at a time"
 
 
 @pytest.mark.heavy

@@ -48,7 +48,7 @@ def test_all_to_all_with_any_splits(ranks: Ranks, form: str, world: int, rounds:
 @pytest.mark.parametrize("world", [5, 8])
 def test_all_to_all_with_large_splits(ranks: Ranks, form: str, world: int) -> None:
     """B16: parts of up to 20 MB."""
-    ranks.run(random_splits, world, form, 10, 2_500_000)
+    ranks.run(random_splits, world, form, 50, 2_500_000)
 
 
 def nothing_for_some(rank: Rank) -> None:
