@@ -20,18 +20,23 @@ from pccl.bench.settings import Settings
 from pccl.bench.team import Team, TeamFailed
 from pccl.bench.work import Shape
 from pccl.fleet import Master
+from pccl.stress.hosts import Site, local
+from pccl.stress.namespaces import Namespaces
 
 WARM_UP = 5
 
 
 def run(settings: Settings, report: Report) -> list[Row]:
-    """Blocks until all is measured. Raises TeamFailed. The settings must have no `problems`."""
+    """Blocks until all is measured. Raises TeamFailed, HostsError. The settings must have no `problems`."""
     names = list(settings.contenders)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        master = stack.enter_context(Master()).address
-        masters = {EXACT: stack.enter_context(Master()).address} if EXACT in names else {}  # or all would be one group
-        teams = [stack.enter_context(_team(name, settings, masters.get(name, master), folder)) for name in names]
+        site = _site(settings, stack)
+        masters = {"": stack.enter_context(Master(host=site.master)).address}
+        if EXACT in names:  # a group of its own
+            masters[EXACT] = stack.enter_context(Master(host=site.master)).address
+        address = {name: masters.get(name, masters[""]) for name in names}
+        teams = [stack.enter_context(_team(name, settings, address[name], folder, site)) for name in names]
         report.begin(settings.title, names, quantized=settings.quantize != "")
         measured = []
         for shape in _shapes(settings):
@@ -41,8 +46,17 @@ def run(settings: Settings, report: Report) -> list[Row]:
     return measured
 
 
-def _team(name: str, settings: Settings, master: str, folder: Path) -> Team:
-    return Team(name, 2 if name == "socket" else settings.peers, master, asdict(settings), folder)
+def _site(settings: Settings, stack: ExitStack) -> Site:
+    """Where the processes run: here, or each peer in a network namespace with a link of its own."""
+    if not settings.link:
+        return local()
+    made = stack.enter_context(Namespaces(settings.peers, settings.link))
+    return Site(made.master, made.hosts)
+
+
+def _team(name: str, settings: Settings, master: str, folder: Path, site: Site) -> Team:
+    peers = 2 if name == "socket" else settings.peers
+    return Team(name, peers, master, asdict(settings), folder, site.hosts)
 
 
 def _shapes(settings: Settings) -> Iterator[Shape]:

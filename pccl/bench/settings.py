@@ -20,7 +20,7 @@ class Settings:
     pccl choose; `transport` "auto", "tcp" or "shm" is for all that have the choice; `commit`, `algorithm`, `priority`
     are pccl's; `inflight` operations run at a time, and share the bytes of a size among them (`coalesced`: they are
     arrays of one); all the while an all_reduce of `beside` bytes is under way. What pccl sends is quantized to the
-    format `quantize`, if one is named."""
+    format `quantize`, if one is named. With a `link` of so many bits a second each peer has a host of its own."""
 
     op: str
     peers: int
@@ -39,6 +39,7 @@ class Settings:
     coalesced: bool = False
     via: str = "api"
     quantize: str = ""
+    link: int = 0
 
     @property
     def contenders(self) -> tuple[str, ...]:
@@ -62,6 +63,8 @@ def problems(settings: Settings) -> list[str]:
     lines += formats.problems(settings.quantize, settings.op, settings.dtype) if settings.quantize else []
     if settings.quantize and settings.coalesced:
         lines.append("--quantize and --coalesced: only calls with one array can be quantized")
+    if settings.link:
+        lines += [f"--link and --vs {name}: only pccl runs in hosts of its own" for name in _not_ours(settings)]
     if settings.coalesced and settings.op != "all_reduce":
         lines.append(f"{settings.op} cannot be --coalesced: only all_reduce takes many arrays")
     if settings.coalesced and settings.versus:
@@ -75,6 +78,10 @@ def problems(settings: Settings) -> list[str]:
         chosen |= {"beside": settings.beside > 0, "coalesced": settings.coalesced, "quantize": settings.quantize != ""}
         lines += [f"--via {settings.via} has no --{name}" for name, is_chosen in chosen.items() if is_chosen]
     return lines
+
+
+def _not_ours(settings: Settings) -> Iterator[str]:
+    yield from (name for name in settings.versus if name not in (*OWN.values(), EXACT))
 
 
 def _of_algorithm(settings: Settings) -> Iterator[str]:

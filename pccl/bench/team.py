@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pccl.bench import mpiexec
 from pccl.bench.contenders.contender import Seat
-from pccl.fleet import Child, Fleet, Line, Message
+from pccl.fleet import LOCAL, Child, Fleet, Host, Line, Message
 
 ANSWER_LIMIT_S = 120.0
 STOP_LIMIT_S = 10.0
@@ -34,8 +35,18 @@ class TeamFailed(Exception):
 class Team:
     """Starts the processes and lets them meet. A context manager; leaving it ends them all."""
 
-    def __init__(self, name: str, peers: int, master: str, settings: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        peers: int,
+        master: str,
+        settings: dict[str, Any],
+        folder: Path,
+        hosts: Sequence[Host] = (LOCAL,),
+    ) -> None:
+        """The processes are dealt to `hosts` in turn; those of mpi are all here."""
         self.name = name
+        self._hosts = hosts
         self._fleet = Fleet()
         self._peers = peers
         seats = [Seat(rank, peers, master, settings) for rank in range(peers)]
@@ -82,7 +93,8 @@ class Team:
 
     def _start(self, seat: Seat) -> Child:
         arguments = ["-m", "pccl.bench.worker", self.name, json.dumps(asdict(seat))]
-        return self._fleet.start(f"{self.name}-{seat.rank}", arguments, ENVIRONMENT)
+        host = self._hosts[seat.rank % len(self._hosts)]
+        return self._fleet.start(f"{self.name}-{seat.rank}", arguments, ENVIRONMENT, host)
 
     def _start_mpi(self, seat: Seat, folder: Path) -> list[Child]:
         """mpiexec owns its processes' stdin and stdout, so they dial a Unix socket instead."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -67,6 +68,9 @@ def bench(
     quantize: Annotated[
         str, typer.Option(help="pccl: the format of what is sent, as int8_block; then also errors, CPU, bytes sent.")
     ] = "",
+    link: Annotated[
+        str, typer.Option(help="pccl: each peer in a network namespace (root), with so many bits a second, as 1G.")
+    ] = "",
     beside: Annotated[str, typer.Option(help="pccl: keep an all_reduce of so many bytes under way meanwhile.")] = "",
 ) -> None:
     """Time a collective between processes of this machine; check every result.
@@ -79,6 +83,7 @@ def bench(
     from pccl.bench import settings as bench_settings
     from pccl.bench.report import JsonReport, TableReport
     from pccl.bench.team import TeamFailed
+    from pccl.stress.hosts import HostsError
 
     versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
     wanted, other = _parsed(model if op == "ddp" else sizes, beside)
@@ -86,12 +91,13 @@ def bench(
         via, wanted = "torch", tuple(4 * count for count in wanted)
     settled = COMMITS[via] if commit == "auto" else commit
     ours = (settled, rounds, connections, transport, algorithm, inflight, priority, other, coalesced, via, quantize)
-    settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours)
+    rate = _rate(link)
+    settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours, rate)
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
     try:
         rows = run.run(settings, JsonReport(typer.echo) if json else TableReport(typer.echo))
-    except TeamFailed as failure:
+    except (TeamFailed, HostsError) as failure:
         typer.echo(f"pccl bench: {failure}", err=True)
         raise typer.Exit(1) from failure
     for text in bench_fit.lines(rows, as_json=json) if fit else ():
@@ -108,6 +114,14 @@ def _parsed(sizes: str, beside: str) -> tuple[tuple[int, ...], int]:
         return tuple(bench_sizes.parse(sizes)), bench_sizes.parse(beside)[0] if beside else 0
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong), param_hint="--sizes, --model, --beside") from wrong
+
+
+def _rate(link: str) -> int:
+    """Bits a second: 1G is 10^9. 0 without a link."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)", link or "0")
+    if found is None:
+        raise typer.BadParameter(f"bits a second, as 100M or 1G, not {link!r}", param_hint="--link")
+    return round(float(found.group(1)) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[found.group(2).lower()])
 
 
 def _refuse(problems: list[str]) -> None:

@@ -128,9 +128,9 @@ def check() -> None:
     """Raises HostsError when namespaces cannot be made here."""
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
-            raise HostsError(f"--hosts netns needs `{tool}`: install iproute2")
+            raise HostsError(f"network namespaces need `{tool}`: install iproute2")
     if os.geteuid() != 0:
-        raise HostsError("--hosts netns makes network namespaces, which only root may: try sudo, or --hosts local")
+        raise HostsError("only root may make network namespaces: try sudo, or run on this host alone")
 
 
 def sweep() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +151,31 @@ def test_deferred_operations_are_exact_too(op: str, peers: str) -> None:
         assert all(row["exact"] for row in rows)
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="needs root and iproute2")
+def test_over_links_of_a_given_rate() -> None:
+    """What is sent in a quarter of the bytes takes about a quarter of the time, of which the link is nearly all."""
+    arguments = (
+        "--quantize",
+        "int8_block",
+        "--vs",
+        "pccl-exact",
+        "--sizes",
+        "4M",
+        "--link",
+        "100M",
+        "--rounds",
+        "2",
+        "--json",
+    )
+    ran = bench("all_reduce", *arguments)
+    if "network namespace" in ran.stderr or "ip netns" in ran.stderr:
+        pytest.skip(ran.stderr.strip())
+    assert ran.returncode == 0, ran.stderr
+    quantized, exact = (json.loads(line) for line in ran.stdout.splitlines())
+    assert quantized["transport"] == exact["transport"] == "tcp"
+    assert exact["min_us"] > 4 * 2**20 * 8 / 100 > quantized["min_us"]
+
+
 def test_integers_of_one_byte_are_exact() -> None:
     assert all(row["exact"] for row in measured("all_reduce", "--dtype", "int8", "--sizes", "1,64K"))
 
@@ -165,6 +192,7 @@ def test_what_is_missing_or_wrong_is_one_clear_line() -> None:
     cases = {
         ("--vs", "nccl"): "choose from gloo, mpi, socket",
         ("--sizes", "4x"): "not a size",
+        ("--link", "fast"): "bits a second, as 100M or 1G",
         ("--sizes", "8..4"): "not a range",
         ("--vs", "socket", "--inflight", "2"): "--vs socket cannot do --inflight 2",
         ("--plot", "/nowhere/chart.png"): "--plot: ",

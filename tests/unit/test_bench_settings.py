@@ -51,6 +51,7 @@ def test_everything_is_fine_by_default() -> None:
         ({"versus": ("socket",), "inflight": 2}, "--vs socket cannot do --inflight 2"),
         ({"versus": ("gloo",), "beside": 4}, "--beside and --vs: only pccl runs beside itself"),
         ({"versus": ("gloo",), "coalesced": True}, "--coalesced and --vs: only pccl's call with many arrays is timed"),
+        ({"versus": ("gloo",), "link": 10**9}, "--link and --vs gloo: only pccl runs in hosts of its own"),
         ({"op": "reduce", "coalesced": True}, "reduce cannot be --coalesced: only all_reduce takes many arrays"),
         ({"versus": ("socket",), "transport": "shm"}, "--vs socket cannot do --transport shm"),
         ({"op": "barrier", "algorithm": "ring"}, "barrier takes no --algorithm"),
