@@ -75,8 +75,7 @@ def bench(
 ) -> None:
     """Time a collective between processes of this machine; check every result.
 
-    Exit status: 0 all results exact (quantized: sound, and the same on all ranks), 1 a result was wrong or a process
-    failed, 2 the options cannot be done here.
+    Exit status: 0 all results exact (quantized: sound, and the same on all ranks), 1 not, 2 it cannot be done here.
     """
     from pccl.bench import chart, run
     from pccl.bench import fit as bench_fit
@@ -87,12 +86,10 @@ def bench(
 
     versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
     wanted, other = _parsed(model if op == "ddp" else sizes, beside)
-    if op == "ddp":
-        via, wanted = "torch", tuple(4 * count for count in wanted)
+    via, wanted = ("torch", tuple(4 * count for count in wanted)) if op == "ddp" else (via, wanted)
     settled = COMMITS[via] if commit == "auto" else commit
     ours = (settled, rounds, connections, transport, algorithm, inflight, priority, other, coalesced, via, quantize)
-    rate = _rate(link)
-    settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours, rate)
+    settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours, _rate(link))
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
     try:

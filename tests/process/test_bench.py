@@ -154,26 +154,14 @@ def test_deferred_operations_are_exact_too(op: str, peers: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("tc") is None, reason="needs root and iproute2")
 def test_over_links_of_a_given_rate() -> None:
     """What is sent in a quarter of the bytes takes about a quarter of the time, of which the link is nearly all."""
-    arguments = (
-        "--quantize",
-        "int8_block",
-        "--vs",
-        "pccl-exact",
-        "--sizes",
-        "4M",
-        "--link",
-        "100M",
-        "--rounds",
-        "2",
-        "--json",
-    )
-    ran = bench("all_reduce", *arguments)
+    asked = ("--quantize", "int8_block", "--vs", "pccl-exact", "--sizes", "1M", "--link", "100M", "--rounds", "1")
+    ran = bench("all_reduce", *asked, "--json")
     if "network namespace" in ran.stderr or "ip netns" in ran.stderr:
         pytest.skip(ran.stderr.strip())
     assert ran.returncode == 0, ran.stderr
-    quantized, exact = (json.loads(line) for line in ran.stdout.splitlines())
-    assert quantized["transport"] == exact["transport"] == "tcp"
-    assert exact["min_us"] > 4 * 2**20 * 8 / 100 > quantized["min_us"]
+    fewer, exact = (json.loads(line) for line in ran.stdout.splitlines())
+    assert fewer["transport"] == exact["transport"] == "tcp"
+    assert exact["median_us"] > 2 * fewer["median_us"] > 1e3
 
 
 def test_integers_of_one_byte_are_exact() -> None:
