@@ -219,10 +219,14 @@ static size_t cast_tile(const struct fold_block *block, float *x) {
 static void encode_block(const struct fold_block *block, const struct grid *grid, float *x) {
     const struct pccl__fold *fold = block->fold;
     const struct pccl__codec *codec = fold->codec;
-    float said[TILE], numbers[TILE];
+    float said[TILE], numbers[TILE], exact[TILE], *result = x;
     for (size_t offset = 0; offset < block->count; offset += TILE) {
         size_t count = block->count - offset < TILE ? block->count - offset : TILE;
         uint8_t *codes = fold->wire + tile_codes(block, offset);
+        if (fold->errors && codec->rotate) { /* once more: codes may come to lie where those of an operand are */
+            result = exact;
+            result_of(result, block, offset, count);
+        }
         if (block->count > TILE) {
             result_of(x, block, offset, count);
             if (codec->rotate && !grid->nan) rotate(x, codec->seed, (uint32_t)offset, count);
@@ -235,8 +239,7 @@ static void encode_block(const struct fold_block *block, const struct grid *grid
         }
         if (!fold->values && !fold->errors) continue;
         say(said, block, grid, fold->wire, offset, count);
-        if (fold->errors && codec->rotate && !grid->nan) result_of(x, block, offset, count);
-        give(block, offset, x, said, count);
+        give(block, offset, result, said, count);
     }
 }
 

@@ -152,6 +152,34 @@ static void test_levels(void) {
     }
 }
 
+/* Onto an input, of values or of wire form, is as good as beside it. */
+static void test_in_place(void) {
+    static struct arena apart, over;
+    uint64_t seed = 5;
+    for (int i = 0; i < 4000; i++) {
+        struct shape s = random_shape(&seed);
+        s.out = s.in;
+        fill_operand(apart.left, &s, s.left_wire, KIND_NORMAL, &seed);
+        fill_operand(apart.right, &s, s.right_wire, KIND_NORMAL, &seed);
+        memset(apart.wire, GUARD, BYTES);
+        memset(apart.values, GUARD, BYTES);
+        memset(apart.errors, 0, BYTES);
+        over = apart;
+        s.in_place = false;
+        run(&codec_levels[0], &s, &apart);
+        s.in_place = true;
+        run(&codec_levels[0], &s, &over);
+        size_t at = GUARD_BYTES + s.at;
+        const uint8_t *wire = s.left_wire ? over.left : over.wire, *values = s.left_wire ? over.values : over.left;
+        EXPECT(!s.wire || memcmp(apart.wire + at, wire + at, pccl__codec_bytes(&s.codec, s.count)) == 0, "%s: wire",
+               name_of(&codec_levels[0], &s.codec));
+        EXPECT(!s.values || memcmp(apart.values + at, values + at, s.count * pccl_dtype_bytes(s.out)) == 0,
+               "%s: values", name_of(&codec_levels[0], &s.codec));
+        EXPECT(!s.errors || memcmp(apart.errors, over.errors, BYTES) == 0, "%s: errors",
+               name_of(&codec_levels[0], &s.codec));
+    }
+}
+
 /* ---------------------------------------------------------------- steps */
 
 /* decode, combine, divide and encode, each alone. */
@@ -265,6 +293,7 @@ static void test_modes(void) {
 int main(void) {
     codec_levels_find();
     test_levels();
+    test_in_place();
     test_steps();
     test_cuts();
     test_modes();
