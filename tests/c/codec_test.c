@@ -318,43 +318,6 @@ static void test_rotation(void) {
     for (int i = 0; i < COUNT; i++) EXPECT(isfinite(said[i]), "value %d", i);
 }
 
-/* ---------------------------------------------------------------- the public face */
-
-static void test_public(void) {
-    static float values[COUNT], said[COUNT];
-    static uint8_t wire[2 * COUNT + 1024];
-    pccl_error error;
-    uint64_t seed = 7;
-    pccl_quantization q = {.format = PCCL_INT4_BLOCK};
-    codec_fill(values, COUNT, KIND_NORMAL, &seed);
-    EXPECT(pccl_quantized_bytes(&q, COUNT) == 5 * 4 + 2050, "%" PRIu64, pccl_quantized_bytes(&q, COUNT));
-    EXPECT(pccl_quantize(&q, PCCL_FLOAT32, values, COUNT, wire, &error) == PCCL_OK, "%s", error.message);
-    EXPECT(pccl_dequantize(&q, PCCL_FLOAT32, wire, COUNT, said, &error) == PCCL_OK, "%s", error.message);
-    for (int i = 0; i < COUNT; i++) EXPECT(fabsf(said[i] - values[i]) < 0.6f, "value %d", i);
-    values[77] = NAN;
-    EXPECT(pccl_quantize(&q, PCCL_FLOAT32, values, COUNT, wire, &error) == PCCL_QUANTIZATION &&
-               strstr(error.message, "value 77 of 4099 cannot be quantized to int4_block"),
-           "%s", error.message);
-    const struct {
-        pccl_quantization quantization;
-        pccl_dtype dtype;
-        const char *says;
-    } faults[] = {{{.format = PCCL_EXACT}, PCCL_FLOAT32, "no format"},
-                  {{.format = (pccl_format)99}, PCCL_FLOAT32, "no format to quantize to: 99"},
-                  {{.format = PCCL_INT8_BLOCK}, PCCL_INT32, "int32 cannot be quantized to int8_block"},
-                  {{.format = PCCL_INT8_BLOCK, .block = 33}, PCCL_FLOAT32, "block is 33"},
-                  {{.format = PCCL_INT8_BLOCK, .block = 65568}, PCCL_FLOAT32, "block is 65568"},
-                  {{.format = PCCL_TO_FLOAT16, .block = 32}, PCCL_FLOAT32, "float16 is a cast"},
-                  {{.format = PCCL_TO_BFLOAT16, .rotate = 1}, PCCL_FLOAT32, "bfloat16 is a cast"}};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        EXPECT(pccl_quantization_check(&faults[i].quantization, faults[i].dtype, &error) == PCCL_INVALID &&
-                   strstr(error.message, faults[i].says),
-               "%s", error.message);
-    EXPECT(strcmp(pccl_format_name(PCCL_E5M2_BLOCK), "e5m2_block") == 0 &&
-               strcmp(pccl_format_name((pccl_format)99), "?") == 0,
-           "names");
-}
-
 int main(void) {
     codec_levels_find();
     test_bounds();
@@ -364,6 +327,5 @@ int main(void) {
     test_too_large();
     test_unbiased();
     test_rotation();
-    test_public();
     FINISH();
 }
