@@ -38,8 +38,8 @@ class ErrorFeedback:
     Of vectors of which only some elements are sent, the residual is what `top_k` has left out and what quantization has
     taken from the rest:
 
-        errors = feedback.errors("weights")
-        indices, values = pccl.top_k(feedback.add("weights", gradient), k, errors)
+        x, errors = feedback.add("weights", gradient), feedback.errors("weights")
+        indices, values = pccl.top_k(x, k, errors)
         comm.all_reduce_sparse(indices, values, gradient.size, quantization_options=options, errors=errors)
     """
 
