@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pccl import InvalidArgument, ReduceInfo, SparseSum, top_k
+from pccl import InvalidArgument, ReduceInfo, SparseSum, sparse, top_k
 
 FLOATS = st.floats(width=32)
 INFO = ReduceInfo(2, 0, 0, 0, 1, 1)
@@ -39,6 +39,27 @@ def test_nothing_that_is_left_out_is_larger(array: np.ndarray[Any, np.dtype[np.f
         assert len(passed) == 0 or chosen.max() < passed.min(), "of equal ones, those that come first"
     np.testing.assert_array_equal(rest[left], array[left])
     assert not rest[indices].any()
+
+
+@pytest.mark.parametrize("k", [1, 100, 5000, 60_000, 199_999])
+@pytest.mark.parametrize("kind", ["normal", "alike", "rising", "few", "undefined", "periodic"])
+def test_of_many_elements_the_same_are_chosen(kind: str, k: int) -> None:
+    """Whatever a sample of them tells."""
+    count = 200_000
+    array = np.random.default_rng(1).standard_normal(count, np.float32)
+    if kind == "alike":
+        array = np.round(array)
+    elif kind == "rising":
+        array.sort()
+    elif kind == "few":
+        array[100:-100] = 0
+    elif kind == "undefined":
+        array[::7] = np.nan
+    elif kind == "periodic":
+        array[:: count // sparse._SAMPLE] = 100
+    indices, _ = top_k(array, k)
+    order = np.lexsort((np.arange(count), -np.where(np.isnan(array), np.inf, np.abs(array))))
+    np.testing.assert_array_equal(indices, np.sort(order[:k]))
 
 
 def test_arrays_of_any_shape_and_kind() -> None:
