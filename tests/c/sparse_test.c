@@ -11,6 +11,7 @@
 #include "check.h"
 #include "kernel/element.h"
 #include "pccl_sparse.h"
+#include "shared_memory.h"
 
 enum { VECTORS = 5, ENTRIES = 2000, LENGTH = 60000 };
 
@@ -151,10 +152,31 @@ static void test_refused(void) {
     expect_refused(PCCL_FLOAT64, falling, 3, 3, "index 5 of a sparse vector comes too late");
 }
 
+/* Whichever allocation finds no memory: nothing is left over, and the next call is as good as any. */
+static void test_no_memory(void) {
+    static const uint64_t some[] = {1, 5};
+    static const float ones[] = {1, 1};
+    pccl_sparse vector = {some, ones, 2};
+    uint64_t count;
+    int64_t blocks = memory_blocks();
+    if (!memory_supported()) return;
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        memory_refuse(nth, 1);
+        pccl_error error;
+        pccl_status status = pccl_sparse_sum(PCCL_FLOAT32, &vector, 1, sums, sum_values, 2, &count, &error);
+        memory_refuse(0, 0);
+        EXPECT(status == PCCL_NO_MEMORY && strstr(error.message, "sparse sum"), "allocation %" PRIu64, nth);
+        EXPECT(memory_blocks() == blocks, "allocation %" PRIu64, nth);
+        status = pccl_sparse_sum(PCCL_FLOAT32, &vector, 1, sums, sum_values, 2, &count, NULL);
+        EXPECT(status == PCCL_OK && count == 2, "%s", pccl_status_string(status));
+    }
+}
+
 int main(void) {
     test_every_dtype();
     test_many_windows();
     test_nothing();
     test_refused();
+    test_no_memory();
     FINISH();
 }
