@@ -180,6 +180,7 @@ void pccl__operation_advance(struct pccl_operation *op) {
         if (op->call.collective == PCCL_COMMIT && ready_commit(core) != op) return;
         if (deferred) {
             pccl__operands_publish(op);
+            pccl__core_remember(core, op);
             pccl__operation_end(op, PCCL_OK, "success");
             return;
         }
@@ -294,10 +295,22 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
     }
 }
 
+/* Before the transfers, with which a commit may have come: it would settle a step in which members called different
+ * things. */
+static void compare_arrived(struct pccl__core *core, const struct pccl__channel *channel, const struct list *notices) {
+    uint32_t rank = pccl__group_rank_of(&core->group, &channel->peer);
+    for (const struct list *node = notices->next; node != notices; node = node->next) {
+        const struct pccl__notice *notice = LIST_ENTRY(node, const struct pccl__notice, link);
+        if (notice->kind == PCCL__NOTICE_ARRIVED && rank < core->group.size && is_for_us(core, rank, &notice->key))
+            pccl__core_compare(core, rank, &notice->key, &notice->stamp);
+    }
+}
+
 void pccl__core_run_channel(struct pccl__core *core, struct pccl__channel *channel) {
     struct pccl__done done;
     pccl__done_init(&done);
     channel->ops->progress(channel, core->now_ns, &done);
+    if (!list_empty(&done.notices)) compare_arrived(core, channel, &done.notices);
     pccl__urgency_sort(&done.transfers);
     struct list *node;
     while ((node = list_pop_front(&done.transfers)))

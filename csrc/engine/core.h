@@ -39,13 +39,25 @@ struct pccl__core_options {
     uint32_t lend_least;       /* bytes of a piece that is sent from there; 0: more than channels copy anyhow */
 };
 
-enum { PCCL__STOPPED_MAX = 16 };
+enum { PCCL__STOPPED_MAX = 16, PCCL__RETURNED_MAX = 256, PCCL__CAUSES_MAX = 4, PCCL__CAUSE_TEXT = 400 };
 
 /* The step of deferred operations that PCCL_COMMIT settles. */
 struct pccl__deferred {
     bool open;        /* something was started since the last commit */
     bool broken;      /* ... and the epoch has changed: to be repeated */
     uint32_t started; /* deferred operations so far; tells whether any came after a commit was called */
+};
+
+/* What was called under a name. */
+struct pccl__returned {
+    pccl_operation_name name;
+    struct pccl__stamp stamp;
+};
+
+/* Why an epoch has ended. */
+struct pccl__cause {
+    uint64_t epoch;
+    char text[PCCL__CAUSE_TEXT];
 };
 
 struct pccl__core {
@@ -66,7 +78,9 @@ struct pccl__core {
     struct list held;        /* ended and only held by the caller's handle */
     struct list failed;      /* mismatches met or owed: struct mismatch */
     uint32_t failed_count;
-    struct list served;                  /* state.c: struct served, oldest first */
+    struct pccl__returned returned[PCCL__RETURNED_MAX]; /* the last deferred operations of this epoch that succeeded */
+    uint32_t returned_count;                            /* so far */
+    struct list served;                                 /* state.c: struct served, oldest first */
     uint64_t stopped[PCCL__STOPPED_MAX]; /* the sync ids that were served last: late wishes are refused */
     uint32_t stopped_next;
     struct pccl__events events;
@@ -89,7 +103,9 @@ struct pccl__core {
     bool restoring;     /* what operations that cannot succeed any more have overwritten */
     pccl_status halted; /* PCCL_OK: not */
     char halt_text[PCCL_MESSAGE_BYTES];
-    char cause_text[PCCL_MESSAGE_BYTES]; /* of the last view change, for broken steps */
+    char cause_text[PCCL_MESSAGE_BYTES];         /* of the last view change, for broken steps */
+    struct pccl__cause causes[PCCL__CAUSES_MAX]; /* of the last ones, for calls that are for an epoch before */
+    uint32_t causes_next;
 };
 
 /* ---- core.c */
@@ -141,6 +157,11 @@ void pccl__core_dial(struct pccl__core *core, uint64_t epoch, const pccl_peer_id
 /* ---- mismatch.c */
 void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *operation, const struct pccl__stamp *own,
                          uint32_t other_rank, const struct pccl__stamp *other);
+/* A deferred operation has succeeded here, which says nothing of what others call: it is compared with that later. */
+void pccl__core_remember(struct pccl__core *core, const struct pccl_operation *operation);
+/* Who sends more for an operation than we have taken, or waits for more than we have sent, called something else. */
+void pccl__core_compare(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
+                        const struct pccl__stamp *stamp);
 /* operation->coding.unfit says what of ours cannot be quantized. */
 void pccl__core_unfit(struct pccl__core *core, struct pccl_operation *operation);
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,

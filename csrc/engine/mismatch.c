@@ -149,14 +149,32 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
         pccl__core_freeze(core, status, NULL, text);
 }
 
-void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, const struct pccl__stamp *own,
-                         uint32_t other_rank, const struct pccl__stamp *other) {
+void pccl__core_remember(struct pccl__core *core, const struct pccl_operation *op) {
+    if (pccl__scope_is_pair(op->name.scope)) return; /* whose ends find out by what has come */
+    core->returned[core->returned_count++ % PCCL__RETURNED_MAX] =
+        (struct pccl__returned){.name = op->name, .stamp = op->stamp};
+}
+
+/* NULL: it has not returned, or long ago. */
+static const struct pccl__returned *recall(const struct pccl__core *core, pccl_operation_name name) {
+    for (uint32_t i = 0; i < PCCL__RETURNED_MAX && i < core->returned_count; i++)
+        if (pccl__name_equal(core->returned[i].name, name)) return &core->returned[i];
+    return NULL;
+}
+
+static void tell_stamps(struct pccl__core *core, pccl_operation_name name, struct pccl_operation *op,
+                        const struct pccl__stamp *own, uint32_t other_rank, const struct pccl__stamp *other) {
     uint8_t data[NOTICE_BYTES];
     put_u32(data + RANK_A, core->group.rank);
     put_u32(data + RANK_B, other_rank);
     memcpy(data + STAMP_A, own->bytes, PCCL__STAMP_BYTES);
     memcpy(data + STAMP_B, other->bytes, PCCL__STAMP_BYTES);
-    fail(core, op->name, op, false, false, data);
+    fail(core, name, op, false, op == NULL, data);
+}
+
+void pccl__core_mismatch(struct pccl__core *core, struct pccl_operation *op, const struct pccl__stamp *own,
+                         uint32_t other_rank, const struct pccl__stamp *other) {
+    tell_stamps(core, op->name, op, own, other_rank, other);
 }
 
 void pccl__core_unfit(struct pccl__core *core, struct pccl_operation *op) {
@@ -188,6 +206,17 @@ static void tell_again(struct pccl__core *core, uint32_t rank, const struct pccl
         channel->ops->post_notice(channel, PCCL__NOTICE_MISMATCH, key, stamp, mismatch->notice, NOTICE_BYTES);
 }
 
+void pccl__core_compare(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
+                        const struct pccl__stamp *stamp) {
+    if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
+    pccl_operation_name name = pccl__key_name(key);
+    const struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
+    if (!tag || name.sequence >= tag->next_sequence || pccl__tags_entry(&core->tags, name)) return;
+    const struct pccl__returned *returned = recall(core, name);
+    if (returned && !find(core, name) && !pccl__stamp_agree(&returned->stamp, stamp))
+        tell_stamps(core, name, NULL, &returned->stamp, rank, stamp);
+}
+
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                           const struct pccl__stamp *stamp) {
     if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
@@ -197,6 +226,7 @@ void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct p
         pccl__core_mismatch(core, op, &op->stamp, rank, stamp);
     else if (!op)
         tell_again(core, rank, key, stamp);
+    pccl__core_compare(core, rank, key, stamp);
 }
 
 void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__notice *notice) {
@@ -256,7 +286,7 @@ void pccl__core_renew_mismatches(struct pccl__core *core, bool same_members) {
     }
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next)
         mismatch_at(node)->ahead = calls_ahead(core, mismatch_at(node));
-    core->failed_count = 0;
+    core->failed_count = core->returned_count = 0;
 }
 
 void pccl__core_drop_mismatches(struct pccl__core *core) {

@@ -200,6 +200,9 @@ pccl_status pccl__core_install(struct pccl__core *core, const pccl_view *view, u
     pccl_status cause = view->cause == PCCL_OK ? PCCL_PEER_LOST : view->cause;
     snprintf(core->cause_text, sizeof core->cause_text, "%s",
              view->cause_text ? view->cause_text : pccl_status_string(cause));
+    struct pccl__cause *ended = &core->causes[core->causes_next++ % PCCL__CAUSES_MAX];
+    ended->epoch = core->group.epoch;
+    snprintf(ended->text, sizeof ended->text, "%.*s", PCCL__CAUSE_TEXT - 1, core->cause_text);
     settle_operations(core, view, cause);
     pccl__core_renew_mismatches(core, next.since < next.epoch);
     pccl__wait_forget(core);

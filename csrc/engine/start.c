@@ -86,6 +86,13 @@ static bool is_for_another(const struct pccl__group *group, const pccl_call *cal
     return call->expected_epoch && call->expected_epoch != group->epoch;
 }
 
+/* NULL: it goes on, or that was long ago. */
+static const char *why_ended(const struct pccl__core *core, uint64_t epoch) {
+    for (uint32_t i = 0; i < PCCL__CAUSES_MAX && epoch > 0; i++)
+        if (core->causes[i].epoch == epoch) return core->causes[i].text;
+    return NULL;
+}
+
 /* Reasons to end before anything is sent. */
 static bool refused(struct pccl__core *core, struct pccl_operation *op) {
     const struct pccl__group *group = &core->group;
@@ -99,10 +106,11 @@ static bool refused(struct pccl__core *core, struct pccl_operation *op) {
         pccl__operation_end(op, PCCL_TOO_FEW_PEERS, "the group has %u member%s, at least %u are needed", group->size,
                             group->size == 1 ? "" : "s", core->options.min_world_size);
     } else if (is_for_another(group, &op->call)) {
+        const char *why = why_ended(core, op->call.expected_epoch);
         pccl__operation_lost(op, pccl__core_past_epoch(core), PCCL_PEER_LOST,
-                             "the group changed from epoch %llu to %llu (%u members): call again",
-                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch,
-                             group->size);
+                             "the group changed from epoch %llu to %llu (%u members): call again%s%s",
+                             (unsigned long long)op->call.expected_epoch, (unsigned long long)group->epoch, group->size,
+                             why ? "; what happened: " : "", why ? why : "");
     } else if (!fits) {
         pccl__operation_lost(
             op, pccl__core_past_epoch(core), PCCL_PEER_LOST,

@@ -221,6 +221,74 @@ static void test_mismatch_after_return(void) {
     cores_free(&c);
 }
 
+static pccl_call broadcast(uint32_t peer, uint32_t root) {
+    return (pccl_call){.collective = PCCL_BROADCAST,
+                       .dtype = PCCL_INT32,
+                       .count = 1,
+                       .root = root,
+                       .input = &data[peer],
+                       .output = &data[peer],
+                       .flags = PCCL_DEFERRED};
+}
+
+/* Each is the root of its own broadcast, so all are done at once; what comes from the others tells. */
+static void test_roots_of_their_own(uint32_t size) {
+    struct cores c;
+    cores_make(&c, size, NULL);
+    pccl_operation *op[CORES_MAX], *end[CORES_MAX];
+    for (uint32_t i = 0; i < size; i++) op[i] = cores_start(&c, i, broadcast(i, i));
+    for (uint32_t i = 0; i < size; i++) pccl__core_progress(c.core[i], c.now_ns);
+    for (uint32_t i = 0; i < size; i++) EXPECT(op[i]->ended && op[i]->status == PCCL_OK, "%s", op[i]->text);
+    for (uint32_t i = 0; i < size; i++) end[i] = cores_start(&c, i, commit);
+    cores_run(&c, 2000);
+    for (uint32_t i = 0; i < size; i++) {
+        EXPECT(c.core[i]->frozen, "the step is over for %u", i);
+        pccl__core_handle_free(op[i]);
+    }
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "roots differ");
+    for (uint32_t i = 0; i < size; i++) expect_end(end[i], PCCL_PEER_LOST, "to be repeated");
+    cores_free(&c);
+}
+
+/* The root has returned, and the others wait in something else: what they say when they have waited for a while is
+ * compared with what the root called. */
+static void test_others_wait_for_more(void) {
+    struct cores c;
+    cores_make(&c, 3, NULL);
+    pccl_operation *root = cores_start(&c, 0, broadcast(0, 0)), *op[3];
+    cores_run(&c, 1000);
+    expect_end(root, PCCL_OK, "the root is done at once");
+    for (uint32_t i = 1; i < 3; i++) {
+        pccl_call call = sum(i);
+        call.collective = PCCL_REDUCE;
+        call.root = 1;
+        op[i] = cores_start(&c, i, call);
+    }
+    cores_run(&c, 400000);
+    for (uint32_t i = 0; i < 3; i++) EXPECT(c.core[i]->frozen, "the step is over for %u", i);
+    EXPECT(op[1]->status == PCCL_MISMATCH && strstr(op[1]->text, "rank 0 called broadcast"), "%s", op[1]->text);
+    EXPECT(strstr(op[1]->text, "called reduce"), "%s", op[1]->text);
+    for (uint32_t i = 1; i < 3; i++) pccl__core_handle_free(op[i]);
+    cores_free(&c);
+}
+
+/* What returned in an epoch before has nothing to do with the operations of this one. */
+static void test_forgotten_with_the_epoch(void) {
+    struct cores c;
+    begin_step(&c);
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "the master says so");
+    pccl_operation *end[3];
+    for (uint32_t i = 0; i < 3; i++) expect_end(cores_start(&c, i, commit), PCCL_PEER_LOST, "the step");
+    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT(c.core[i]->returned_count == 0, "%u", c.core[i]->returned_count);
+        pccl__core_handle_free(cores_start(&c, i, broadcast(i, 1)));
+    }
+    for (uint32_t i = 0; i < 3; i++) end[i] = cores_start(&c, i, commit);
+    cores_run(&c, 2000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(end[i], PCCL_OK, "another step");
+    cores_free(&c);
+}
+
 int main(void) {
     test_good_step();
     test_broken_step();
@@ -230,5 +298,8 @@ int main(void) {
     test_steps_overlap();
     test_commit_after_mismatch();
     test_mismatch_after_return();
+    for (uint32_t size = 2; size <= 4; size++) test_roots_of_their_own(size);
+    test_others_wait_for_more();
+    test_forgotten_with_the_epoch();
     FINISH();
 }
