@@ -6,9 +6,13 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from pccl.bench.report import Row
+    from pccl.bench.settings import Settings
 
 Op = Literal[
     "all_reduce",
@@ -77,12 +81,9 @@ def bench(
 
     Exit status: 0 all results exact (quantized: sound, and the same on all ranks), 1 not, 2 it cannot be done here.
     """
-    from pccl.bench import chart, run
+    from pccl.bench import chart
     from pccl.bench import fit as bench_fit
     from pccl.bench import settings as bench_settings
-    from pccl.bench.report import JsonReport, TableReport
-    from pccl.bench.team import TeamFailed
-    from pccl.stress.hosts import HostsError
 
     versus = tuple(dict.fromkeys(name.strip() for name in vs.split(",") if name.strip()))
     wanted, other = _parsed(model if op == "ddp" else sizes, beside)
@@ -92,16 +93,26 @@ def bench(
     settings = bench_settings.Settings(op, peers, wanted, versus, dtype, in_place, *ours, _rate(link))
     problems = bench_settings.problems(settings) + (bench_fit.problems(settings) if fit else [])
     _refuse(problems + ([] if plot is None else _cannot_plot(op, plot, chart.NEEDS)))
-    try:
-        rows = run.run(settings, JsonReport(typer.echo) if json else TableReport(typer.echo))
-    except (TeamFailed, HostsError) as failure:
-        typer.echo(f"pccl bench: {failure}", err=True)
-        raise typer.Exit(1) from failure
+    rows = _measured(settings, as_json=json)
     for text in bench_fit.lines(rows, as_json=json) if fit else ():
         typer.echo(text)
     if plot is not None:
         chart.write(rows, f"{settings.title}, {peers} peers, {dtype}, transport {transport}, commit {commit}", plot)
     raise typer.Exit(0 if all(row.exact for row in rows) else 1)
+
+
+def _measured(settings: Settings, *, as_json: bool) -> list[Row]:
+    """Shows rows as they come."""
+    from pccl.bench import run
+    from pccl.bench.report import JsonReport, TableReport
+    from pccl.bench.team import TeamFailed
+    from pccl.stress.hosts import HostsError
+
+    try:
+        return run.run(settings, JsonReport(typer.echo) if as_json else TableReport(typer.echo))
+    except (TeamFailed, HostsError) as failure:
+        typer.echo(f"pccl bench: {failure}", err=True)
+        raise typer.Exit(1) from failure
 
 
 def _parsed(sizes: str, beside: str) -> tuple[tuple[int, ...], int]:
