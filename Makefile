@@ -15,6 +15,8 @@
 #                 PyTorch's own distributed tests, in both forms of the backend; an hour. `make test` has a few of them
 #   make test-asan, make test-tsan
 #                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
+#   make test-arm the C tests of kernels and codecs for 64-bit ARM, under qemu; needs gcc-aarch64-linux-gnu and
+#                 qemu-user-static
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
 #   make bench    all_reduce beside Gloo, 2 and 4 peers
 PYTHON ?= python3
@@ -32,7 +34,10 @@ SHARED := -n $(WORKERS) --dist worksteal
 ORDINARY := not matrix and not heavy
 NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not -name '*.pyc')
 
-.PHONY: build test sim matrix heavy check stress fuzz test-torch test-asan test-tsan demo bench
+# What has code of its own for each CPU, and what stands on that.
+KERNEL_TESTS := kernel_test fold_test codec_test codec_wire_test indices_test sparse_test coding_test
+
+.PHONY: build test sim matrix heavy check stress fuzz test-torch test-asan test-tsan test-arm demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -89,6 +94,13 @@ test-torch: $(VENV)/installed-test
 
 test-asan test-tsan: test-%san: $(VENV)/installed-test
 	$(RUN)/python -m tests.sanitized $(if $(filter a,$*),address,thread)
+
+test-arm: $(VENV)/installed-test
+	$(RUN)/cmake -S csrc -B build/arm -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON \
+		-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc \
+		-DCMAKE_EXE_LINKER_FLAGS=-static
+	$(RUN)/cmake --build build/arm --target $(KERNEL_TESTS)
+	for test in $(KERNEL_TESTS); do qemu-aarch64-static build/arm/$$test || exit 1; done
 
 demo: $(VENV)/installed-demo
 	$(RUN)/pccl demo
