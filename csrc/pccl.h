@@ -45,9 +45,9 @@ typedef enum pccl_status {
     PCCL_PROTOCOL = 12,     /* the other side broke the wire protocol */
     PCCL_UNSUPPORTED = 13,
     PCCL_CLOSED = 14,
-    PCCL_STATE = 15,    /* shared state could not be agreed or fetched */
-    PCCL_PENDING = 16,  /* pccl_wait ran out of time; the operation goes on */
-    PCCL_PEER_DIED = 17, /* of events only: as PEER_LOST, and the kernel says that the member's process has ended */
+    PCCL_STATE = 15,       /* shared state could not be agreed or fetched */
+    PCCL_PENDING = 16,     /* pccl_wait ran out of time; the operation goes on */
+    PCCL_PEER_DIED = 17,   /* of events only: as PEER_LOST, and the kernel says that the member's process has ended */
     PCCL_QUANTIZATION = 18 /* a value of some member cannot be quantized: it is no number, or too large */
 } pccl_status;
 
@@ -505,11 +505,11 @@ typedef struct pccl_call {
      * all_to_all leaves with its own rank stays exact.) A value that no code exists for ends the operation on all
      * members with QUANTIZATION, unless `propagate` is set. */
     pccl_quantization quantization;
-    /* With a format, or NULL: as long as the input, of all tensors behind one another. When the operation has
-     * succeeded, what encoding took here: the value less what it was sent as, of each element that this rank sent or
-     * completed the sum of, else 0. Over all ranks these add up to what the sum lacks, and who adds them to its next
-     * input has them made good. Of an AVG they are those of its sum, of a PREMUL_SUM those of the scaled input.
-     * Undefined after a failure. */
+    /* With a format, or NULL on all members: as long as the input (of a broadcast, as the root's), of all tensors
+     * behind one another; may overlap neither input nor output. When the operation has succeeded, what encoding took
+     * here: the value less what it was sent as, of each element that this rank sent or completed the sum of, else 0.
+     * Over all ranks these add up to what the sum lacks, and who adds them to its next input has them made good. Of an
+     * AVG they are those of its sum, of a PREMUL_SUM those of the scaled input. Undefined after a failure. */
     float *errors;
     /* Called once when the operation has ended, by whichever thread ended it, which may be the one that starts it. That
      * thread holds the engine's lock: it must not block, nor call anything here but pccl_done. Never after

@@ -43,8 +43,9 @@ class Reductions(Caller):
 
         With `quantization_options` values of floats are sent in fewer bits; all members pass the same. Results are
         still the same bits on all, and how far they are from the exact ones is bounded (docs/quantization.md). Into
-        `errors`, a float32 array like `send`, goes what this rank's encoding took, for `ErrorFeedback`; it holds
-        anything after a failure. In what only moves, the sender's own copy becomes what the others get.
+        `errors`, a float32 array like `send` that all members pass or none, goes what this rank's encoding took, for
+        `ErrorFeedback`; it holds anything after a failure. In what only moves, the sender's own copy becomes what the
+        others get.
 
         Raises InvalidArgument, Unsupported, TooFewPeers before any traffic; PeerLost (call again: the next epoch is
         installed and `send` is intact), CollectiveMismatch, OperationTimeout; QuantizationError on all members when a

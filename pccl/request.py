@@ -114,12 +114,10 @@ def _input_elements(call: _native.Pointer, group: Members | None) -> int:
     if call.tensors_count:
         return sum(call.tensors[i].count for i in range(call.tensors_count))
     size, rank = (group.size, group.rank) if group else (1, 0)
-    parts = size if call.collective in _SPREADING else 1
+    spreads = call.collective in _SPREADING
     if not call.flags & constants.PCCL_UNEVEN:
-        return int(call.count) * parts
-    if parts > 1:
-        return sum(call.input_counts[rank] for rank in range(size))
-    return int(call.output_counts[rank])
+        return int(call.count) * (size if spreads else 1)
+    return sum(call.input_counts[it] for it in range(size)) if spreads else int(call.output_counts[rank])
 
 
 # ---------------------------------------------------------------- what reduces

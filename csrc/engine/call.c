@@ -133,8 +133,28 @@ static bool overlap(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes
     return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
 }
 
+/* Errors are cleared before anything is read. Of one array or tensor. */
+static bool errors_overlap(const pccl_call *call, uint64_t errors_bytes, const void *memory, uint64_t bytes) {
+    return overlap((uintptr_t)call->errors, errors_bytes, (uintptr_t)memory, bytes);
+}
+
+static pccl_status check_errors(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error) {
+    uint64_t element = pccl_dtype_bytes(call->dtype), errors_bytes = pccl__coding_errors(call, layout) * sizeof(float);
+    uint64_t input = pccl__layout_input(layout) * element, output = pccl__layout_output(layout) * element;
+    bool apart = call->tensors || !(errors_overlap(call, errors_bytes, call->input, input) ||
+                                    errors_overlap(call, errors_bytes, call->output, output));
+    for (uint32_t i = 0; errors_bytes && i < call->tensors_count; i++) {
+        const pccl_tensor *it = &call->tensors[i];
+        apart = apart && !errors_overlap(call, errors_bytes, it->input, it->count * element) &&
+                !errors_overlap(call, errors_bytes, it->output, it->count * element);
+    }
+    if (apart) return PCCL_OK;
+    return pccl__fail(error, PCCL_INVALID, "errors of %s overlap its input or output, which they would overwrite",
+                      pccl_collective_name(call->collective));
+}
+
 pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__layout *layout, pccl_error *error) {
-    if (call->tensors) return PCCL_OK; /* pccl__tensors_new has */
+    if (call->tensors) return check_errors(call, layout, error); /* pccl__tensors_new has judged them */
     uint64_t element = pccl_dtype_bytes(call->dtype), input, output;
     const char *name = pccl_collective_name(call->collective);
     if (mul_overflows(pccl__layout_input(layout), element, &input) ||
@@ -149,5 +169,5 @@ pccl_status pccl__call_check_buffers(const pccl_call *call, const struct pccl__l
     bool in_place = pccl__layout_all_in_output(call->collective) ? in == out + own : out == in + own;
     if (!in_place && overlap(in, input, out, output))
         return pccl__fail(error, PCCL_INVALID, "input and output of %s overlap without being in place", name);
-    return PCCL_OK;
+    return check_errors(call, layout, error);
 }

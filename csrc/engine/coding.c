@@ -65,6 +65,11 @@ uint64_t pccl__coding_bytes(const pccl_call *call, uint64_t elements) {
     return pccl_quantized_bytes(&call->quantization, elements);
 }
 
+uint64_t pccl__coding_errors(const pccl_call *call, const struct pccl__layout *layout) {
+    if (!call->errors) return 0;
+    return call->collective == PCCL_BROADCAST ? layout->count : pccl__layout_input(layout);
+}
+
 /* ---------------------------------------------------------------- begin and end */
 
 void pccl__coding_begin(struct pccl_operation *op) {
@@ -75,7 +80,7 @@ void pccl__coding_begin(struct pccl_operation *op) {
     coding->equal = is_equal(op->call.collective);
     coding->reduces = pccl__reduces(op->call.collective);
     op->layout.unit = pccl__codec_unit(&coding->codec);
-    if (op->call.errors) memset(op->call.errors, 0, pccl__layout_input(&op->layout) * sizeof *op->call.errors);
+    if (op->call.errors) memset(op->call.errors, 0, pccl__coding_errors(&op->call, &op->layout) * sizeof(float));
 }
 
 size_t pccl__coding_scratch(const struct pccl_operation *op) {

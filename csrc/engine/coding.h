@@ -27,6 +27,9 @@ pccl_status pccl__coding_check(const pccl_call *call, const struct pccl__planner
 /* Bytes on the wire of the vector that a planner's volume speaks of, where `elements` are its values. */
 uint64_t pccl__coding_bytes(const pccl_call *call, uint64_t elements);
 
+/* Elements of the caller's `errors`: all that a broadcast's root may have sent, on other members, too. */
+uint64_t pccl__coding_errors(const pccl_call *call, const struct pccl__layout *layout);
+
 /* Before pieces are cut: how they are coded, and with which units. Clears the caller's `errors`. */
 void pccl__coding_begin(struct pccl_operation *operation);
 /* Bytes of scratch for a piece, in any form. Once pieces are cut. */

@@ -145,6 +145,38 @@ static void test_overlap(void) {
     EXPECT(pccl__call_check_buffers(&call, &layout, &error) == PCCL_OK, "only the root has an output");
 }
 
+static pccl_status judge_errors(pccl_call call, uint32_t rank, float *errors, pccl_error *error) {
+    struct pccl__layout layout;
+    uint64_t *begins;
+    call.errors = errors;
+    EXPECT(pccl__call_layout(&call, 3, rank, &layout, &begins, NULL) == PCCL_OK);
+    return pccl__call_check_buffers(&call, &layout, error);
+}
+
+/* They are cleared before anything is read. */
+static void test_errors_overlap(void) {
+    static float memory[64];
+    pccl_error error;
+    pccl_call call = {.collective = PCCL_REDUCE_SCATTER, .dtype = PCCL_FLOAT32, .count = 4};
+    call.input = memory + 12;
+    call.output = memory + 40;
+    EXPECT(judge_errors(call, 1, memory, &error) == PCCL_OK, "right before the input");
+    EXPECT(judge_errors(call, 1, memory + 1, &error) == PCCL_INVALID &&
+           strstr(error.message, "errors of reduce_scatter"));
+    EXPECT(judge_errors(call, 1, memory + 23, &error) == PCCL_INVALID, "the input's last");
+    EXPECT(judge_errors(call, 1, memory + 24, &error) == PCCL_OK, "between both");
+    EXPECT(judge_errors(call, 1, memory + 29, &error) == PCCL_INVALID, "the output's first");
+    call = (pccl_call){.collective = PCCL_BROADCAST, .dtype = PCCL_FLOAT32, .count = 8, .output = memory + 8};
+    EXPECT(judge_errors(call, 1, memory, &error) == PCCL_OK);
+    EXPECT(judge_errors(call, 1, memory + 1, &error) == PCCL_INVALID, "cleared on all members");
+    pccl_tensor tensors[] = {{memory, memory, 4}, {NULL, NULL, 0}, {memory + 16, memory + 24, 4}};
+    call = (pccl_call){.collective = PCCL_ALL_REDUCE, .dtype = PCCL_FLOAT32, .tensors = tensors, .tensors_count = 3};
+    EXPECT(judge_errors(call, 1, memory + 4, &error) == PCCL_OK, "as long as all together");
+    EXPECT(judge_errors(call, 1, memory + 9, &error) == PCCL_INVALID, "the input of the last");
+    EXPECT(judge_errors(call, 1, memory + 20, &error) == PCCL_INVALID, "the output of the last");
+    EXPECT(judge_errors(call, 1, NULL, &error) == PCCL_OK);
+}
+
 int main(void) {
     for (int collective = 0; collective < PCCL_COLLECTIVE_COUNT; collective++) {
         for (uint32_t size = 1; size < SIZES && pccl__has_data((pccl_collective)collective); size++) {
@@ -154,5 +186,6 @@ int main(void) {
     }
     test_refusals();
     test_overlap();
+    test_errors_overlap();
     FINISH();
 }

@@ -296,6 +296,7 @@ def test_what_is_refused() -> None:
             ({"quantization_options": "int8"}, "is a str, not a QuantizationOptions"),
             ({"errors": x}, "errors are those of quantization"),
             ({"quantization_options": options, "errors": x[:4]}, "array of 8 float32"),
+            ({"quantization_options": options, "errors": x}, "errors of all_reduce overlap its input"),
             ({"quantization_options": options, "op": ReduceOp.PROD}, "prod of all_reduce cannot be quantized"),
             ({"quantization_options": options, "deterministic": True}, "cannot be deterministic"),
             ({"quantization_options": options, "errors": x.copy(), "algorithm": Algorithm.DOUBLING}, "several members"),

@@ -226,6 +226,9 @@ def test_errors_are_as_long_as_what_is_passed() -> None:
     request.quantize(gathered, QuantizationOptions(), np.ones(2, np.float32), group)
     with pytest.raises(InvalidArgument, match="array of 2 float32"):
         request.quantize(gathered, QuantizationOptions(), x, group)
+    alone = request.Members(1, 1, 0)
+    uneven = parts.reduce_scatter(x, [6], np.ones(6, np.float32), ReduceOp.SUM, 0, None, MODES, alone)
+    request.quantize(uneven, QuantizationOptions(), np.ones(6, np.float32), alone)
 
 
 Place = tuple[int, int] | tuple[int, int, int, int]
