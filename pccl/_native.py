@@ -257,6 +257,7 @@ class Engine:
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
         self._kept: list[tuple[Operation, object]] = []
+        self._served: dict[int, list[object]] = {}
         self._guests: list[Callable[[int], bool]] = []
         self._tokens = ffi.new("uint64_t[]", _TOKENS)
         self.port: int = lib.pccl_engine_port(self._engine)
@@ -465,10 +466,9 @@ class Engine:
     # ------------------------------------------------------------ bulk state transfer
 
     def state_serve(self, sync_id: int, regions: Sequence[tuple[Pointer, int]]) -> None:
-        """Serves (pointer, bytes) regions to other members until `state_stop`. The caller keeps them alive."""
-        raw = ffi.new("pccl_region[]", max(1, len(regions)))
-        for target, (data, size) in zip(raw, regions, strict=False):
-            target.data, target.bytes = data, size
+        """Serves (pointer, bytes) regions to other members until `state_stop`, and keeps them alive until then."""
+        self._served.setdefault(sync_id, []).append(regions)
+        raw = ffi.new("pccl_region[]", [{"data": data, "bytes": size} for data, size in regions] or 1)
         with self._slot() as slot:
             if lib.pccl_state_serve(self._engine, sync_id, raw, len(regions), slot.error):
                 raise _failure(slot.error)
@@ -477,17 +477,16 @@ class Engine:
         """Ends serving and fetching under the id; all memory given for it may be freed afterwards."""
         with self._slot():
             lib.pccl_state_stop(self._engine, sync_id)
+        self._served.pop(sync_id, None)
 
     def state_fetch(
         self, sync_id: int, peer: bytes, region: int, offset: int, size: int, target: Pointer, timeout_ms: int
     ) -> Operation:
         """Starts reading a range that `peer` serves. The caller keeps `target` alive until the operation ended."""
-        peer_id = ffi.new("pccl_peer_id *", {"bytes": peer})
+        whose = sync_id, ffi.new("pccl_peer_id *", {"bytes": peer})[0]
         with self._slot() as slot:
-            status = lib.pccl_state_fetch(
-                self._engine, sync_id, peer_id[0], region, offset, size, target, timeout_ms, slot.operation, slot.error
-            )
-            if status:
+            where = region, offset, size, target, timeout_ms
+            if lib.pccl_state_fetch(self._engine, *whose, *where, slot.operation, slot.error):
                 raise _failure(slot.error)
             return self._adopt(slot)
 

@@ -2,9 +2,10 @@
 """One call of `sync_shared_state`: offers the state, follows the master's plans, takes over what was agreed.
 
 It knows the control plane as a stream of outputs and the data plane as regions to serve and ranges to fetch. The one
-idea: the calling thread reads the stream, and each plan's work is a `_Work` with a thread of its own, so the end of the
-vote, a plan that replaces another, and Ctrl-C all find a thread that listens. What is served or written to is held by
-the work's thread until it has stopped that: a second Ctrl-C, which does not wait for it, endangers nothing. Only when
+idea: the calling thread reads the stream, and what a plan orders to fetch is fetched by a thread of its own, so the end
+of the vote, a plan that replaces another, and Ctrl-C all find a thread that listens. Who only serves needs none, and
+does not wait for one while others go on. What is served or written to is held by the engine or that thread until it has
+stopped: a second Ctrl-C, which does not wait for it, endangers nothing. Only when
 the vote has ended well, which means that every member holds verified bytes of all it lacked, does the caller copy what
 was fetched over the user's tensors. Up to that point, whatever happens, nothing was changed.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from pccl._native import Engine, Pointer, pin
+from pccl._native import Engine, pin
 from pccl.errors import InvalidArgument, PCCLError, SharedStateError
 from pccl.messages import (
     MAX_BODY_BYTES,
@@ -110,7 +111,8 @@ def _check_writable(state: SharedState) -> None:
 
 
 class _Work:
-    """What one plan orders, done from `begin` until `end` by a thread of its own, which stops what it began."""
+    """What one plan orders, done from `begin` until `end`; if anything is to be fetched by a thread of its own, which
+    stops what it began."""
 
     def __init__(
         self, plan: StatePlan, control: Voting, engine: Engine, state: SharedState, digest: StateDigest
@@ -120,20 +122,25 @@ class _Work:
         self._engine = engine
         self._tensors = state.tensors
         self._digest = digest
-        self._regions: list[tuple[Pointer, int]] = []
         self._fetch: StateFetch | None = None
         self._complete = False
         self._interrupt = Flag()
-        self._thread = Worker("pccl-state", self._run)
+        self._thread = Worker("pccl-state", self._run) if plan.fetch else None
 
     def begin(self) -> None:
-        """Starts the thread. Not part of the construction: whoever is interrupted in that has nothing to end."""
-        self._thread.start()
+        """Starts it. Not part of the construction: whoever is interrupted in that has nothing to end."""
+        if self._thread is None:
+            self._do()
+        else:
+            self._thread.start()
 
     def end(self) -> None:
         """Stops fetching and serving; no memory is touched any more when this returns. Idempotent."""
-        self._interrupt.set()
-        self._thread.wait()
+        if self._thread is None:
+            self._stop()
+        else:
+            self._interrupt.set()
+            self._thread.wait()
 
     def publish(self, sync: int) -> None:
         """Takes over what was fetched, since `sync` ended well. Nothing, where this plan is of an election that a
@@ -155,10 +162,13 @@ class _Work:
             self._do()
             self._interrupt.wait()
         finally:
-            try:
-                self._engine.state_stop(self._plan.sync)
-            except PCCLError:
-                pass  # closed: it has stopped everything
+            self._stop()
+
+    def _stop(self) -> None:
+        try:
+            self._engine.state_stop(self._plan.sync)
+        except PCCLError:
+            pass  # closed: it has stopped everything
 
     def _do(self) -> None:
         plan = self._plan
@@ -195,8 +205,7 @@ class _Work:
         """Region 2i is the content of tensor i, region 2i + 1 the list of its chunk hashes: as fetched, or the own."""
         own = enumerate(zip(self._tensors, self._digest.chunks, strict=True))
         pairs = [fetched.get(index, (tensor.content, hashes)) for index, (tensor, hashes) in own]
-        self._regions = [(pin(part, False), part.nbytes) for pair in pairs for part in pair]
-        self._engine.state_serve(self._plan.sync, self._regions)
+        self._engine.state_serve(self._plan.sync, [(pin(part, False), part.nbytes) for pair in pairs for part in pair])
 
     def _start(self, donor: bytes, region: int, offset: int, target: Bytes) -> Pending:
         return self._engine.state_fetch(
