@@ -25,20 +25,15 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pccl.fleet import Child, Fleet, Master, Message
+from torch_crew import CONTENDERS, Crew, Failed
+
+from pccl.fleet import Message
 
 PEERS = 4
 STEPS = 4
 SPREAD = 8
 """Parameters of the model (`torch_trainer.py`)."""
-ANSWER_LIMIT_S = 60
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
-class Failed(Exception):
-    """Other parameters, a hang, the end of somebody who was to live."""
 
 
 @dataclass(frozen=True)
@@ -87,74 +82,9 @@ class Tally:
                 yield f"{name}: {sum(it > limit.max_ms for it in values)} above {limit.max_ms:.0f} ms"
 
 
-class Crew:
-    """All ranks by serial number. A context manager."""
-
-    def __init__(self, form: str) -> None:
-        self.ranks: dict[int, Child] = {}
-        self._environment = {**ONE_THREAD, "PCCL_TORCH_BACKEND": form}
-        self._fleet, self._master = Fleet(), Master(options=["--founders", str(PEERS)])
-        self._next_serial = 0
-        self._digests: dict[int, tuple[str, int]] = {}
-
-    def __enter__(self) -> Crew:
-        self._master.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._fleet.close()
-        self._master.kill()
-
-    def start(self, *options: str) -> int:
-        """A process, which says when it is ready."""
-        serial, self._next_serial = self._next_serial, self._next_serial + 1
-        program = str(Path(__file__).with_name("torch_trainer.py"))
-        arguments = [program, self._master.address, str(serial), *options]
-        self.ranks[serial] = self._fleet.start(f"rank {serial}", arguments, self._environment)
-        return serial
-
-    def tell(self, serials: list[int], **command: object) -> None:
-        """The same command for several ranks."""
-        for serial in serials:
-            self.ranks[serial].tell(**command)
-
-    def told(self, key: str, serials: list[int], dying: int | None = None) -> dict[int, list[Message]]:
-        """What each of them says until it has said `key`. `dying` may end."""
-        said: dict[int, list[Message]] = {serial: [] for serial in serials}
-        waiting = set(serials)
-        while waiting:
-            serial, message = self._next()
-            if message is None and serial == dying:
-                del self.ranks[serial]
-                waiting.discard(serial)
-            elif message is None:
-                raise Failed(f"rank {serial} has ended: {self.ranks[serial].exit_code}")
-            elif serial in said:
-                said[serial].append(message)
-                self._check(serial, message)
-                if key in message:
-                    waiting.discard(serial)
-        return said
-
-    def _next(self) -> tuple[int, Message | None]:
-        for _ in range(ANSWER_LIMIT_S):  # second by second: those in which the whole machine stood still do not count
-            arrived = self._fleet.next(1.0)
-            if arrived is not None:
-                child, message = arrived
-                return next(serial for serial, rank in self.ranks.items() if rank is child), message
-        raise Failed(f"a hang: nobody said anything for {ANSWER_LIMIT_S} s")
-
-    def _check(self, serial: int, message: Message) -> None:
-        """After the same step, the same parameters and as many ranks."""
-        if "digest" in message:
-            own = message["digest"], message["size"]
-            others = self._digests.setdefault(message["step"], own)
-            if own != others:
-                raise Failed(f"rank {serial} has {own} after step {message['step']}, others have {others}")
-
-
-def kill_once(crew: Crew, tally: Tally, chance: random.Random, compute_ms: float) -> None:
-    """One repeat: loses a rank in mid-backward, and gets another one."""
+def kill_once(crew: Crew, tally: Tally, chance: random.Random, compute_ms: float, *, ours: bool) -> None:
+    """One repeat: loses a rank in mid-backward, and gets another one. Of others than us, only the time of the step is
+    taken, and how often survivors left its path."""
     newcomer = crew.start()
     crew.told("ready", [newcomer])
     team = [serial for serial in crew.ranks if serial != newcomer]
@@ -171,9 +101,13 @@ def kill_once(crew: Crew, tally: Tally, chance: random.Random, compute_ms: float
         while time.monotonic() < end:
             pass
         killed_ns = crew.ranks[victim].kill()
-    judge_loss(crew.told("trained", [*survivors, victim], dying=victim), survivors, killed_ns, compute_ms, tally)
+    said = crew.told("trained", [*survivors, victim], dying=victim)
+    judge = judge_loss if ours else judge_repeat
+    judge(said, survivors, killed_ns, compute_ms, tally)
     crew.tell([*survivors, newcomer], do="train", steps=2, size=PEERS)
-    judge_join(crew.told("trained", [*survivors, newcomer]), newcomer, tally)
+    said = crew.told("trained", [*survivors, newcomer])
+    if ours:
+        judge_join(said, newcomer, tally)
 
 
 def judge_loss(
@@ -192,6 +126,21 @@ def judge_loss(
     tally.times["step"].append(max(it["done_ns"] - killed_ns for it in steps) / 1e6 - compute_ms)
 
 
+def judge_repeat(
+    said: dict[int, list[Message]], survivors: list[int], killed_ns: int, compute_ms: float, tally: Tally
+) -> None:
+    """Adds the time until all survivors have made a step without the victim."""
+    firsts = [
+        next((it for it in said[serial] if it.get("done_ns", 0) > killed_ns and it["size"] < PEERS), None)
+        for serial in survivors
+    ]
+    done_ns = [it["done_ns"] for it in firsts if it is not None]
+    if len(done_ns) < len(survivors):
+        raise Failed(f"a survivor made no step without the victim: {said}")
+    tally.lost += 1
+    tally.times["step"].append((max(done_ns) - killed_ns) / 1e6 - compute_ms)
+
+
 def judge_join(said: dict[int, list[Message]], newcomer: int, tally: Tally) -> None:
     """Adds the times of a join."""
     firsts = {serial: next(it for it in found if it.get("joined")) for serial, found in said.items()}
@@ -201,42 +150,57 @@ def judge_join(said: dict[int, list[Message]], newcomer: int, tally: Tally) -> N
     tally.times["pause"].append((go_on_ns - here_ns) / 1e6)
 
 
-def computes_ms(crew: Crew) -> float:
+def computes_ms(crew: Crew, *, ours: bool) -> float:
     """How long the slowest rank computes in a step, while the others do, too."""
-    crew.tell(list(crew.ranks), do="train", steps=STEPS)
+    begins = {} if ours else {"size": PEERS}  # where those that come first begin without the others
+    crew.tell(list(crew.ranks), do="train", steps=STEPS, **begins)
     crew.told("trained", list(crew.ranks))
     crew.tell(list(crew.ranks), do="compute", times=9)
     said = crew.told("computed", list(crew.ranks))
     return max(statistics.median(found[-1]["computed"]) for found in said.values()) / 1e6
 
 
+def run(whose: str, repeats: int, seed: int) -> Tally | None:
+    """All kills of one form of ours, or of a contender. None, and says why, if something was wrong."""
+    print(f"seed {seed}: {repeats} kills of one of {PEERS}, {whose}", flush=True)
+    tally, chance, ours = Tally(), random.Random(seed), whose not in CONTENDERS
+    try:
+        with Crew(whose, PEERS) as crew:
+            founders = [crew.start("--founders", str(PEERS)) for _ in range(PEERS)]
+            crew.told("ready", founders)
+            compute_ms = computes_ms(crew, ours=ours)
+            print(f"a step computes for {compute_ms:.1f} ms", flush=True)
+            for _ in range(repeats):
+                kill_once(crew, tally, chance, compute_ms, ours=ours)
+    except Failed as failure:
+        print("\n".join(tally.show()))
+        print(f"FAILED: {failure}")
+        return None
+    print("\n".join(tally.show()), flush=True)
+    return tally
+
+
 def main() -> int:
-    """Runs all repeats and prints the table."""
+    """Runs all repeats and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--form", choices=("native", "python"), default="native")
+    parser.add_argument(
+        "--vs", choices=sorted(CONTENDERS), help="the same kills there, afterwards: pip install torchft"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--no-limits", action="store_true", help="for a machine that is not one's own")
     options = parser.parse_args()
-    print(f"seed {options.seed}: {options.repeats} kills of one of {PEERS}, {options.form} form", flush=True)
-    tally, chance = Tally(), random.Random(options.seed)
-    try:
-        with Crew(options.form) as crew:
-            founders = [crew.start("--founders", str(PEERS)) for _ in range(PEERS)]
-            crew.told("ready", founders)
-            compute_ms = computes_ms(crew)
-            print(f"a step computes for {compute_ms:.1f} ms", flush=True)
-            for _ in range(options.repeats):
-                kill_once(crew, tally, chance, compute_ms)
-    except Failed as failure:
-        print(f"FAILED: {failure}")
+    tally = run(options.form, options.repeats, options.seed)
+    if tally is None:
         return 1
-    print("\n".join(tally.show()))
     broken = [] if options.no_limits else list(tally.broken())
     for line in broken:
         print(f"FAILED: {line}")
     if not broken:
         print(f"{options.repeats} kills: no other parameters, no hang, no other end")
+    if options.vs:
+        run(options.vs, options.repeats, options.seed)
     return 1 if broken else 0
 
 

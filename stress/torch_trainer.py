@@ -1,18 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A rank of `torch_kills.py`: trains a model of 4 MiB as documented, step by step as told, and says what it saw when.
-
-All times are monotonic nanoseconds, which all processes of a machine share.
-"""
+"""A rank of `torch_kills.py`: trains as documented, step by step as told, and says what it saw when."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import faulthandler
-import hashlib
-import os
-import signal
 import sys
 import time
 
@@ -20,104 +14,53 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch_steps import Members, Trainer
 
 import pccl.torch
-from pccl.fleet import Line, Message
+from pccl.fleet import Line
 
-WIDTH = 512
-LAYERS = 4
-ROWS = 8
 BUCKET_MB = 1.0
 
 
-class Trainer:
-    """The model, and what the supervisor may ask for."""
+class PcclTrainer(Trainer):
+    """Steps of an elastic run."""
 
     def __init__(self, line: Line, serial: int) -> None:
-        self._line = line
-        torch.manual_seed(serial)  # all get the parameters of one of them
-        layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
-        self._net = nn.Sequential(*layers)
-        self._model = DistributedDataParallel(self._net, init_sync=False, bucket_cap_mb=BUCKET_MB)
-        self._optimizer = torch.optim.SGD(self._net.parameters(), lr=1e-2, momentum=0.9)
-        self._state = pccl.torch.State(net=self._net, optimizer=self._optimizer, step=0)
-        with self._model.no_sync():
-            self._loss().backward()
+        super().__init__(line, serial)
+        self._state = pccl.torch.State(net=self.net, optimizer=self.optimizer, step=0)
+        self.alone()
 
-    def serve(self) -> None:
-        """Does what the supervisor says until it says stop."""
-        while (command := self._line.receive()) is not None and command["do"] != "stop":
-            getattr(self, "do_" + command["do"])(command)
+    def wrapped(self) -> nn.Module:
+        return DistributedDataParallel(self.net, init_sync=False, bucket_cap_mb=BUCKET_MB)
 
-    def do_train(self, command: Message) -> None:
-        """So many `steps`, of which the last is told. With `size`: until there are so many ranks, then so many steps.
-        With `dies_at`: in the last but one, SIGKILL when the gradient of that parameter is there; where that is
-        negative, says that the backward pass begins, and somebody else does it."""
-        size = command.get("size")
-        last = None if size else self._state.step + command["steps"]
-        while last is None or self._state.step < last:
-            doomed = "dies_at" in command and self._state.step + 2 == last
-            change = self._step(command["dies_at"] if doomed else None)
-            if size and change is not None and change.world_size == size and last is None and change.joined:
-                last = self._state.step + command["steps"] - 1
-        self._line.send(trained=self._state.step)
+    def alone(self) -> None:
+        with self.model.no_sync():
+            super().alone()
 
-    def do_compute(self, command: Message) -> None:
-        """The same work without the others: how long it takes."""
-        times = []
-        for _ in range(command["times"]):
-            began_ns = time.monotonic_ns()
-            with self._model.no_sync():
-                self._loss().backward()
-            times.append(time.monotonic_ns() - began_ns)
-        self._optimizer.zero_grad()
-        self._line.send(computed=times)
+    @property
+    def step(self) -> int:
+        return int(self._state.step)
 
-    def _step(self, dies_at: int | None) -> pccl.torch.elastic.Change | None:
-        """One try of a step. Its change of members if it was good."""
-        began_ns, handles = time.monotonic_ns(), []
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    def try_step(self, dies_at: int | None) -> Members | None:
+        began_ns = time.monotonic_ns()
         try:
-            with pccl.torch.step(self._state, self._model) as change:
+            with pccl.torch.step(self._state, self.model) as change:
                 entered_ns = time.monotonic_ns()
-                loss = self._loss()
-                if dies_at is not None and dies_at >= 0:
-                    handles.append(list(self._net.parameters())[dies_at].register_hook(self._die))
-                elif dies_at is not None:
-                    self._line.send(backward=True)
-                loss.backward()
+                self.prepare(dies_at).backward()
         except pccl.torch.RankLost:
-            self._line.send(lost=self._state.step, at_ns=time.monotonic_ns())
+            self.tell_loss()
             return None
         done_ns = time.monotonic_ns()
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         self._state.step += 1
-        self._line.send(
-            step=self._state.step,
-            size=change.world_size,
-            joined=list(change.joined),
-            digest=self._digest(),
-            began_ns=began_ns,
-            entered_ns=entered_ns,
-            done_ns=done_ns,
-        )
-        return change
-
-    def _die(self, _: torch.Tensor) -> None:
-        self._line.send(dies_ns=time.monotonic_ns())
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _loss(self) -> torch.Tensor:
-        chance = torch.Generator().manual_seed(1000 * self._state.step + dist.get_rank())
-        rows = torch.randn(ROWS, WIDTH, generator=chance)
-        loss: torch.Tensor = (self._model(rows) - rows).square().mean()
-        return loss
-
-    def _digest(self) -> str:
-        found = hashlib.sha256()
-        for parameter in self._net.parameters():
-            found.update(parameter.detach().numpy())
-        return found.hexdigest()[:16]
+        joined = list(change.joined)
+        self.tell_step(change.world_size, joined=joined, began_ns=began_ns, entered_ns=entered_ns, done_ns=done_ns)
+        return Members(change.world_size, bool(joined))
 
 
 def main() -> int:
@@ -137,7 +80,7 @@ def main() -> int:
         dist.init_process_group(
             "pccl", store=store, rank=options.serial, world_size=options.founders, pg_options=chosen
         )
-    trainer = Trainer(line, options.serial)
+    trainer = PcclTrainer(line, options.serial)
     line.send(ready=True)
     with contextlib.suppress(EOFError):
         trainer.serve()
