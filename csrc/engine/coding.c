@@ -83,10 +83,12 @@ void pccl__coding_begin(struct pccl_operation *op) {
     if (op->call.errors) memset(op->call.errors, 0, pccl__coding_errors(&op->call, &op->layout) * sizeof(float));
 }
 
-size_t pccl__coding_scratch(const struct pccl_operation *op) {
-    if (!op->coding.on) return op->segment_elements * op->element_bytes;
+void pccl__coding_measure(struct pccl_operation *op) {
+    op->scratch_bytes = op->segment_elements * op->element_bytes;
+    if (!op->coding.on) return;
+    op->coding.wire_bytes = pccl__codec_bytes(&op->coding.codec, op->segment_elements);
     size_t values = op->segment_elements * max_u64(op->element_bytes, sizeof(float));
-    return max_u64(values, pccl__codec_bytes(&op->coding.codec, op->segment_elements));
+    op->scratch_bytes = max_u64(values, op->coding.wire_bytes);
 }
 
 size_t pccl__coding_tables_bytes(const struct pccl_operation *op) {
@@ -109,14 +111,14 @@ void pccl__coding_input_read(struct pccl__exec *exec, struct pccl_operation *op,
     const struct pccl__step *step = pccl__step_of(op, task);
     struct pccl__coded_input *input = step->kind == PCCL__COPY ? NULL : input_at(op, task->slot, step->chunk);
     if (!input || --input->readers > 0) return;
-    pccl__pool_put(exec->pool, input->wire, op->scratch_bytes);
+    pccl__pool_put(exec->pool, input->wire, op->coding.wire_bytes);
     input->wire = NULL;
 }
 
 void pccl__coding_release(struct pccl__exec *exec, struct pccl_operation *op) {
     if (!op->coding.on || !op->coding.inputs) return;
     for (size_t i = 0; i < (size_t)op->slots * op->schedule->inputs_sent; i++)
-        pccl__pool_put(exec->pool, op->coding.inputs[i].wire, op->scratch_bytes);
+        pccl__pool_put(exec->pool, op->coding.inputs[i].wire, op->coding.wire_bytes);
     op->coding.inputs = NULL;
 }
 
@@ -213,7 +215,7 @@ static pccl_status encode_input(struct pccl__exec *exec, struct pccl_operation *
     work.fold.stream = stream_of(&work, OF_INPUT, op->layout.rank);
     work.fold.left = (struct pccl__coded){.values = pccl__piece_input(op, work.piece), .dtype = op->call.dtype};
     work.fold.errors = errors_at(op, work.piece);
-    work.fold.wire = input->wire = pccl__pool_take(exec->pool, op->scratch_bytes);
+    work.fold.wire = input->wire = pccl__pool_take(exec->pool, op->coding.wire_bytes);
     if (!input->wire) return PCCL_NO_MEMORY;
     pccl_status status = is_kept(op, work.piece) ? land(exec, op, &work) : PCCL_OK;
     return status == PCCL_OK ? run(exec, op, &work) : status;

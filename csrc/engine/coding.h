@@ -32,8 +32,8 @@ uint64_t pccl__coding_errors(const pccl_call *call, const struct pccl__layout *l
 
 /* Before pieces are cut: how they are coded, and with which units. Clears the caller's `errors`. */
 void pccl__coding_begin(struct pccl_operation *operation);
-/* Bytes of scratch for a piece, in any form. Once pieces are cut. */
-size_t pccl__coding_scratch(const struct pccl_operation *operation);
+/* Once pieces are cut: bytes of scratch for one of them, in any form. */
+void pccl__coding_measure(struct pccl_operation *operation);
 /* Memory for the inputs of a window, in the tables; 0 where nothing is coded. */
 size_t pccl__coding_tables_bytes(const struct pccl_operation *operation);
 /* A slot has got another segment. */

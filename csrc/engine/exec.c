@@ -12,19 +12,24 @@
 
 /* ---------------------------------------------------------------- the window */
 
+/* What a segment holds while it is under way; of quantized inputs as many as are sent. */
+static uint64_t slot_bytes(const struct pccl_operation *op) {
+    return op->scratch_bytes + (op->coding.on ? op->schedule->inputs_sent * op->coding.wire_bytes : 0);
+}
+
 /* How many segments may be under way at a time; at least one. Within a host they wait for no wire, and should not drive
  * each other out of the caches before they are read. While lengths are on their way nobody knows how many there will
  * be. */
 static void open_window(struct pccl__exec *exec, struct pccl_operation *op) {
     uint64_t left = PCCL__WINDOWS_BYTES - min_u64(exec->windows_bytes, PCCL__WINDOWS_BYTES);
-    uint64_t window = min_u64(left / op->scratch_bytes, PCCL__WINDOW_SEGMENTS);
+    uint64_t window = min_u64(left / slot_bytes(op), PCCL__WINDOW_SEGMENTS);
     uint64_t steps = max_u64(op->schedule->plan.steps_count, 1);
     uint64_t cached = max_u64(PCCL__WINDOW_CACHED / (steps * op->scratch_bytes), PCCL__WINDOW_LEAST);
     window = min_u64(window, op->team->one_host ? cached : window);
     window = min_u64(window, PCCL__WINDOW_TASKS / steps);
     uint64_t segments = op->lengths_first && op->segments ? UINT32_MAX : op->segments;
     op->slots = (uint32_t)min_u64(segments, max_u64(window, 1));
-    exec->windows_bytes += op->slots * op->scratch_bytes;
+    exec->windows_bytes += op->slots * slot_bytes(op);
 }
 
 /* ---------------------------------------------------------------- tasks */
@@ -392,7 +397,7 @@ pccl_status pccl__exec_begin(struct pccl__exec *exec, struct pccl_operation *op)
     pccl__coding_begin(op);
     pccl_status status = pccl__pieces_cut(op, exec->segment_bytes, op->team->one_host && op->team->crowded);
     if (status != PCCL_OK) return status;
-    op->scratch_bytes = pccl__coding_scratch(op);
+    pccl__coding_measure(op);
     open_window(exec, op);
     op->open_receives = op->lengths_first ? op->schedule->receives_count : count_receives(op);
     status = pccl__operands_place(exec, op);
@@ -492,7 +497,7 @@ void pccl__exec_release(struct pccl__exec *exec, struct pccl_operation *op) {
             if (op->task[i].scratch) drop_scratch(exec, op, &op->task[i]);
         pccl__coding_release(exec, op);
     }
-    exec->windows_bytes -= op->slots * op->scratch_bytes;
+    if (op->slots) exec->windows_bytes -= op->slots * slot_bytes(op);
     op->slots = 0;
     pccl__pool_put(exec->pool, op->tables, op->tables_bytes);
     pccl__operands_release(exec, op);
