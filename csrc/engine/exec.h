@@ -10,11 +10,11 @@
  * Segments are the unit of progress: a window of segments is admitted, in order, and each goes through all rounds of
  * the plan by itself. That is deadlock-free because the plan is (the interpreter in plan_test proves each plan with
  * zero buffering), and it keeps a segment in the cache from its arrival to its departure. Per segment at most
- * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes; quantized, the
- * window shrinks by the wire forms of what is sent of the input. Plans with
- * very many steps (the hub of a large star) get a smaller window, and so does what begins while the windows of others
- * hold PCCL__WINDOWS_BYTES: one segment suffices to get on, and members need not agree on windows. So hundreds of
- * large operations at a time need little more memory than some.
+ * PCCL__RECEIVES_AHEAD receives are posted, so scratch is bounded by window * (that + 1) * segment bytes; quantized,
+ * the window shrinks by the wire forms of what is sent of the input. Plans with very many steps (the hub of a large
+ * star) get a smaller window, and so does what begins while the windows of others hold PCCL__WINDOWS_BYTES: one segment
+ * suffices to get on, and members need not agree on windows. So hundreds of large operations at a time need little more
+ * memory than some.
  *
  * Per payload byte that arrives: one kernel copy out of the socket, and for reduces one pass of arithmetic that reads
  * the arrived segment while it is hot. Nothing else touches it, except, in place, the copy that saves the input.

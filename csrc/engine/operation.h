@@ -58,7 +58,7 @@ struct pccl__unfit {
 struct pccl__coding {
     bool on, equal, reduces;
     struct pccl__codec codec;
-    size_t wire_bytes; /* of the longest piece */
+    size_t wire_bytes;                /* of the longest piece */
     struct pccl__coded_input *inputs; /* [slots * schedule->inputs_sent], in the tables */
     struct pccl__unfit unfit;
 };
