@@ -34,13 +34,13 @@ def all_reduce(calls: Calls, tensor: Tensor, timeout: float | None) -> Generator
 
 def _step(calls: Calls, output: Tensor, given: Tensor, timeout: float | None) -> Generator[Request, ReduceInfo, None]:
     started = calls.all_gather(output, given, timeout)
-    yield from started.requests
+    yield from (it for it in started.requests)  # a list cannot be sent what came of its last item
 
 
 def _gather(
     calls: Calls, outputs: list[Tensor], given: Tensor, timeout: float | None
 ) -> Generator[Request, ReduceInfo, None]:
     started = calls.all_gather_list(outputs, given, timeout)
-    yield from started.requests
+    yield from (it for it in started.requests)  # a list cannot be sent what came of its last item
     for step in started.finish:
         step()

@@ -42,7 +42,8 @@ def one(said: list[T]) -> T:
 
 def prices(local: Local) -> str:
     """What all members say of them."""
-    return one(local.all(explain))[0].rpartition("; at ")[2]
+    said: str = one(local.all(explain))[0].rpartition("; at ")[2]
+    return said.partition("; in full it takes ")[0]
 
 
 def optimize(local: Local) -> None:
