@@ -84,10 +84,11 @@ class Tally:
 
 def kill_once(crew: Crew, tally: Tally, chance: random.Random, compute_ms: float, *, ours: bool) -> None:
     """One repeat: loses a rank in mid-backward, and gets another one. Of others than us, only the time of the step is
-    taken, and how often survivors left its path."""
-    newcomer = crew.start()
-    crew.told("ready", [newcomer])
-    team = [serial for serial in crew.ranks if serial != newcomer]
+    taken."""
+    team = list(crew.ranks)
+    newcomer = crew.start() if ours else -1
+    if ours:
+        crew.told("ready", [newcomer])
     victim = chance.choice(team)
     survivors = [serial for serial in team if serial != victim]
     by_hook = chance.random() < 0.5
@@ -102,12 +103,12 @@ def kill_once(crew: Crew, tally: Tally, chance: random.Random, compute_ms: float
             pass
         killed_ns = crew.ranks[victim].kill()
     said = crew.told("trained", [*survivors, victim], dying=victim)
-    judge = judge_loss if ours else judge_repeat
-    judge(said, survivors, killed_ns, compute_ms, tally)
+    if not ours:
+        judge_repeat(said, survivors, killed_ns, compute_ms, tally)
+        return
+    judge_loss(said, survivors, killed_ns, compute_ms, tally)
     crew.tell([*survivors, newcomer], do="train", steps=2, size=PEERS)
-    said = crew.told("trained", [*survivors, newcomer])
-    if ours:
-        judge_join(said, newcomer, tally)
+    judge_join(crew.told("trained", [*survivors, newcomer]), newcomer, tally)
 
 
 def judge_loss(
@@ -165,13 +166,14 @@ def run(whose: str, repeats: int, seed: int) -> Tally | None:
     print(f"seed {seed}: {repeats} kills of one of {PEERS}, {whose}", flush=True)
     tally, chance, ours = Tally(), random.Random(seed), whose not in CONTENDERS
     try:
-        with Crew(whose, PEERS) as crew:
-            founders = [crew.start("--founders", str(PEERS)) for _ in range(PEERS)]
-            crew.told("ready", founders)
-            compute_ms = computes_ms(crew, ours=ours)
-            print(f"a step computes for {compute_ms:.1f} ms", flush=True)
-            for _ in range(repeats):
-                kill_once(crew, tally, chance, compute_ms, ours=ours)
+        for _ in range(1 if ours else repeats):  # contenders have a crew for each kill: nothing is asked of their joins
+            with Crew(whose, PEERS) as crew:
+                founders = [crew.start("--founders", str(PEERS)) for _ in range(PEERS)]
+                crew.told("ready", founders)
+                compute_ms = computes_ms(crew, ours=ours)
+                print(f"a step computes for {compute_ms:.1f} ms", flush=True)
+                for _ in range(repeats if ours else 1):
+                    kill_once(crew, tally, chance, compute_ms, ours=ours)
     except Failed as failure:
         print("\n".join(tally.show()))
         print(f"FAILED: {failure}")
