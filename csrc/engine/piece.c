@@ -14,9 +14,10 @@ bool pccl__pieces_are_private(const struct pccl_operation *op) {
 }
 
 /* Who shares something alone with one other learns of a disagreement only from a transfer, and of a send at all, so
- * there are empty ones, too. Lengths that go first say as much. */
+ * there are empty ones, too. Lengths that go first say as much. A barrier has nothing else. */
 static bool moves_when_empty(const struct pccl_operation *op) {
-    return !op->lengths_first && (pccl__pieces_are_private(op) || pccl__is_pair(op->call.collective));
+    bool alone = pccl__pieces_are_private(op) || pccl__is_pair(op->call.collective);
+    return !op->lengths_first && (alone || op->call.collective == PCCL_BARRIER);
 }
 
 /* What others say is believed only as far as it can be counted. */
@@ -50,6 +51,7 @@ pccl_status pccl__pieces_cut(struct pccl_operation *op, uint32_t segment_bytes, 
     uint64_t elements = pccl__layout_longest(&op->layout), segment = segment_bytes;
     if (!segment && pccl__pieces_are_private(op)) segment = LARGEST_SEGMENT;
     if (!segment) segment = usual_segment(elements * op->element_bytes, crowded);
+    if (op->call.collective == PCCL_BARRIER) segment = op->element_bytes; /* empty ones need no more room */
     uint64_t unit = max_u64(op->layout.unit, 1);
     op->segment_elements = div_ceil(max_u64(segment / op->element_bytes, 1), unit) * unit;
     op->segments = (uint32_t)max_u64(div_ceil(elements, op->segment_elements), moves_when_empty(op));

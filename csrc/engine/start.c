@@ -148,6 +148,10 @@ static pccl_status prepare(struct pccl_operation *op) {
     if (pccl__has_root(op->call.collective)) root = by_rank ? op->call.root : pccl__team_position(team, op->call.root);
     op->finish.schedule = team->finish;
     op->finish.ranks = team->links;
+    /* That all have begun is a barrier's data, and its finish phase tells them that all know: after a loss the
+     * survivors could not know either if it had the latter alone. */
+    op->schedule = team->finish;
+    if (op->call.collective == PCCL_BARRIER) return PCCL_OK;
     return pccl__team_schedule(team, planner ? op->call.collective : PCCL_COMMIT, &team->shape, planner,
                                op->layout.position, root, &op->schedule);
 }

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "shared_cores.h"
 #include "shared_memory.h"
+#include "shared_verdict.h"
 
 static int32_t data[CORES_MAX][8];
 
@@ -50,6 +51,37 @@ static void test_queued_meets_another_group(void) {
         expect_end(barriers[i], PCCL_OK, "a barrier fits any group");
     }
     EXPECT(data[1][0] == 11 && data[2][0] == 11, "%d %d", data[1][0], data[2][0]);
+    cores_free(&c);
+}
+
+/* ---------------------------------------------------------------- barriers */
+
+/* One of four is lost before it calls a barrier that the others wait in: none of them has its data done, which is that
+ * all have begun. */
+static void test_barrier_of_who_never_came(void) {
+    struct cores c;
+    cores_make(&c, 4, NULL);
+    const pccl_call barrier = {.collective = PCCL_BARRIER};
+    struct report reports[3] = {0};
+    pccl_operation *op[3];
+    pccl_operation_name commits[1];
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, barrier);
+    cores_run(&c, 10000);
+    for (uint32_t i = 0; i < 3; i++) EXPECT(!op[i]->ended, "rank %u did not wait", i);
+    cores_kill(&c, 3);
+    cores_run(&c, 10000);
+    for (uint32_t i = 0; i < 3; i++) {
+        pccl__core_freeze(c.core[i], PCCL_ABORTED, NULL, "the master asks");
+        EXPECT(pccl__core_report(c.core[i], c.epoch, reports[i].lines, REPORT_LINES, &reports[i].count) == PCCL_OK);
+        EXPECT(reports[i].lines[0].state == PCCL_DATA_PHASE, "state %d", (int)reports[i].lines[0].state);
+        reports[i].rank = i;
+    }
+    EXPECT(verdict(reports, 3, commits, 1) == 0, "it would have succeeded");
+    cores_install(&c, NULL, 0, PCCL_PEER_LOST, "rank 3 was lost");
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_PEER_LOST, "one never came");
+    for (uint32_t i = 0; i < 3; i++) op[i] = cores_start(&c, i, barrier);
+    cores_run(&c, 10000);
+    for (uint32_t i = 0; i < 3; i++) expect_end(op[i], PCCL_OK, "all that are left have come");
     cores_free(&c);
 }
 
@@ -317,6 +349,7 @@ static void test_failed_replacement(void) {
 
 int main(void) {
     test_queued_meets_another_group();
+    test_barrier_of_who_never_came();
     test_input_comes_back_little_by_little();
     test_unseen_failure();
     test_unseen_failure_of_a_retry();
