@@ -37,6 +37,16 @@ Backend::Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group
     : c10d::Backend(static_cast<int>(group->index), static_cast<int>(group->size())), standing_(std::move(standing)),
       group_(std::move(group)) {}
 
+c10::intrusive_ptr<Backend> Backend::quantized(const pccl_quantization &quantization, at::Tensor errors) {
+    check_open();
+    auto group = std::make_shared<Group>(*this->group());
+    group->quantization = quantization;
+    group->errors = std::move(errors);
+    auto made = c10::make_intrusive<Backend>(standing(), std::move(group));
+    made->sequence_ = sequence_;
+    return made;
+}
+
 /* Torch up to 2.13 takes rank and size for constant, and asks its own copy in the ProcessGroup, for which `renumber`
  * in module.cpp cares. */
 void Backend::rebind(std::shared_ptr<Engine> engine, Group group) {
@@ -137,7 +147,7 @@ void Backend::check_open() const {
 
 Draft Backend::draft(c10d::OpType type, const char *title, milliseconds timeout, const Tensors &inputs) {
     check_open();
-    return Draft(standing(), group(), type, title, sequence_.fetch_add(1) + 1, timeout, inputs);
+    return Draft(standing(), group(), type, title, sequence_->fetch_add(1) + 1, timeout, inputs);
 }
 
 WorkPointer Backend::launch(Draft &draft, bool async) {

@@ -37,6 +37,9 @@ class Backend : public c10d::Backend {
     Backend(std::shared_ptr<Engine> engine, Group group, Wishes wishes);
     /* Of another one, for what it carries from and to a device. */
     Backend(std::shared_ptr<Standing> standing, std::shared_ptr<const Group> group);
+    /* The same group for one call that is quantized, in its turn among the calls of this one. `errors`, of float32 on
+     * the host and as long as that call's input, may be undefined. Throws when the group has ended. */
+    c10::intrusive_ptr<Backend> quantized(const pccl_quantization &quantization, at::Tensor errors);
 
     /* The same group in another epoch, perhaps with other members, or over another engine. Nothing is under way. */
     void rebind(std::shared_ptr<Engine> engine, Group group);
@@ -45,7 +48,7 @@ class Backend : public c10d::Backend {
     c10::intrusive_ptr<Options> getBackendOptions() override;
     void setTimeout(std::chrono::milliseconds timeout) override;
     void setSequenceNumberForGroup() override {} /* they count from 0 */
-    uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+    uint64_t getSequenceNumberForGroup() override { return sequence_->load(); }
     void abort() override { end(PCCL_ABORTED); }
     void shutdown() override { end(PCCL_CLOSED); }
     bool supportsSplitting() const override { return true; }
@@ -127,7 +130,7 @@ class Backend : public c10d::Backend {
     std::shared_ptr<Standing> standing_; /* with mutex_, as what follows */
     std::shared_ptr<const Group> group_;
     std::map<std::vector<int>, uint64_t> splits_; /* how many parts of these ranks there were, with mutex_, too */
-    std::atomic<uint64_t> sequence_{0};
+    std::shared_ptr<std::atomic<uint64_t>> sequence_ = std::make_shared<std::atomic<uint64_t>>(0);
     std::atomic<int> why_{PCCL_OK}; /* it has ended: a pccl_status */
     bool coalescing_ = false;       /* with mutex_, too */
     std::vector<WorkPointer> batch_;

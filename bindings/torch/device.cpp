@@ -118,7 +118,7 @@ WorkPointer Backend::carry(c10d::OpType type, const char *title, Tensors outputs
     group->tag = tag_of(group->key);
     std::shared_ptr<Standing> standing = this->standing();
     auto host = c10::make_intrusive<Backend>(standing, std::move(group));
-    uint64_t sequence = sequence_.fetch_add(1) + 1;
+    uint64_t sequence = sequence_->fetch_add(1) + 1;
     auto errand = c10::make_intrusive<Errand>(standing, rank_, type, title, sequence, std::move(outputs), device);
     auto transit = std::make_shared<Transit>(errand, device);
     return batched(Errand::send(standing->engine->carrier, errand,

@@ -24,7 +24,9 @@ Draft::Draft(std::shared_ptr<const Standing> standing, std::shared_ptr<const Gro
              const char *title, uint64_t sequence, std::chrono::milliseconds timeout, const Tensors &inputs)
     : group_(std::move(group)), timeout_ms_(milliseconds_of(timeout, *group_)),
       work_(c10::make_intrusive<Work>(new Flight(std::move(standing)), group_, type, title, sequence,
-                                      at::hasCallbacks() ? std::optional<Tensors>(inputs) : std::nullopt)) {}
+                                      at::hasCallbacks() ? std::optional<Tensors>(inputs) : std::nullopt)) {
+    if (group_->errors.defined()) work_->flight().borrowed.push_back(group_->errors);
+}
 
 pccl_call Draft::call(pccl_collective collective) const {
     pccl_call made{};
@@ -34,6 +36,10 @@ pccl_call Draft::call(pccl_collective collective) const {
     made.scope = group_->scope;
     made.expected_epoch = group_->epoch;
     made.timeout_ms = timeout_ms_;
+    made.quantization = group_->quantization;
+    bool reduces = collective == PCCL_ALL_REDUCE || collective == PCCL_REDUCE || collective == PCCL_REDUCE_SCATTER;
+    if (made.quantization.format != PCCL_EXACT && !reduces) made.flags &= ~PCCL_DETERMINISTIC; /* it has no order */
+    if (group_->errors.defined()) made.errors = group_->errors.mutable_data_ptr<float>();
     return made;
 }
 

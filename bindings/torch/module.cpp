@@ -107,6 +107,28 @@ GroupPointer named(const GroupPointer &other, int64_t token) {
     return c10::make_intrusive<Named>(other->getStore(), found(token));
 }
 
+/* What pccl/torch/native.py says of a pccl_quantization. */
+pccl_quantization quantization_of(const std::vector<int64_t> &numbers) {
+    if (numbers.size() != 6) fail(PCCL_INVALID, "a quantization has six numbers");
+    pccl_quantization made{};
+    made.format = static_cast<pccl_format>(numbers[0]);
+    made.block = static_cast<uint32_t>(numbers[1]);
+    made.stochastic = static_cast<uint8_t>(numbers[2]);
+    made.propagate = static_cast<uint8_t>(numbers[3]);
+    made.rotate = static_cast<uint8_t>(numbers[4]);
+    made.seed = static_cast<uint64_t>(numbers[5]);
+    return made;
+}
+
+/* A group for one quantized call of the backend that `group` has for `device`. */
+GroupPointer quantized(const GroupPointer &group, c10::Device device, std::vector<int64_t> numbers,
+                       std::optional<at::Tensor> errors) {
+    auto backend = c10::dynamic_intrusive_pointer_cast<Backend>(group->getBackend(device.type()));
+    if (!backend) fail(PCCL_UNSUPPORTED, "the group has no backend of pccl's for this device");
+    return c10::make_intrusive<Named>(group->getStore(),
+                                      backend->quantized(quantization_of(numbers), errors ? *errors : at::Tensor()));
+}
+
 void rebind(int64_t engine, int64_t token, std::string name, std::string key, std::vector<int64_t> ranks,
             std::vector<int64_t> numbers) {
     found(token)->rebind(Engine::at(reinterpret_cast<pccl_engine *>(engine)),
@@ -134,6 +156,9 @@ TORCH_LIBRARY(pccl_torch, library) {
     library.def("named(__torch__.torch.classes.c10d.ProcessGroup other, int token) -> "
                 "__torch__.torch.classes.c10d.ProcessGroup",
                 named);
+    library.def("quantized(__torch__.torch.classes.c10d.ProcessGroup group, Device device, int[] numbers, "
+                "Tensor? errors) -> __torch__.torch.classes.c10d.ProcessGroup",
+                quantized);
     library.def("rebind(int engine, int token, str name, str key, int[] ranks, int[] numbers) -> ()", rebind);
     library.def("renumber(__torch__.torch.classes.c10d.ProcessGroup group, int rank, int size) -> ()", renumber);
 }

@@ -84,7 +84,7 @@ WorkPointer Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOpt
     check_reducible(tensors[0]);
     auto group = std::make_shared<Group>(*this->group());
     group->tag = tag_of(group->key + " sparse");
-    uint64_t sequence = sequence_.fetch_add(1) + 1;
+    uint64_t sequence = sequence_->fetch_add(1) + 1;
     std::shared_ptr<Standing> standing = this->standing();
     auto errand = c10::make_intrusive<Errand>(standing, rank_, c10d::OpType::_ALLREDUCE_SPARSE,
                                               "pccl:all_reduce_sparse", sequence, tensors, at::kCPU);

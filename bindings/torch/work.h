@@ -21,7 +21,9 @@ struct Group {
     uint32_t index;              /* our own in `ranks` */
     uint64_t epoch, scope, tag;
     uint32_t timeout_ms, flags;
-    bool elastic = false; /* its members may change */
+    bool elastic = false;             /* its members may change */
+    pccl_quantization quantization{}; /* of its calls, as pccl_call says; so are `errors`, undefined for nobody */
+    at::Tensor errors;
 
     uint32_t size() const { return static_cast<uint32_t>(ranks.size()); }
 };

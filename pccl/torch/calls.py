@@ -20,6 +20,7 @@ from torch import Tensor
 from pccl import coalesced, parts, request
 from pccl.enums import Algorithm
 from pccl.errors import InvalidArgument
+from pccl.quantization import QuantizationOptions
 from pccl.request import Members, Modes, Request
 from pccl.torch import tensors
 from pccl.torch.group import Group
@@ -59,6 +60,9 @@ class Calls:
         self._modes = Modes.of(deferred=group.deferred, preserve_input=False, deterministic=deterministic)
         self._reducing = self._modes.reducing(None)
 
+        self._options: QuantizationOptions | None = None
+        self._errors: Tensor | None = None
+
     @property
     def size(self) -> int:
         """Ranks of the group."""
@@ -68,6 +72,12 @@ class Calls:
         """The same under another tag."""
         other = copy.copy(self)
         other.tag = tag
+        return other
+
+    def quantized(self, options: QuantizationOptions, errors: Tensor | None) -> Calls:
+        """The same, of which each is quantized; its errors go into that tensor of float32."""
+        other = copy.copy(self)
+        other._options, other._errors = options, errors
         return other
 
     # ------------------------------------------------------------ what reduces
@@ -249,7 +259,7 @@ class Calls:
         one.call.expected_epoch = self._group.epoch
         if one.call.timeout_ms == 0:
             one.call.timeout_ms = self._group.timeout_ms
-        return one
+        return one if self._options is None else request.quantize(one, self._options, self._errors, self._members)
 
     def _peer(self, name: str, rank: int) -> int:
         if not 0 <= rank < self._group.size:

@@ -31,6 +31,7 @@ from torch.distributed import Backend, ProcessGroup
 
 from pccl import _cffi, _native
 from pccl.errors import Closed, PCCLError, Status, Unsupported
+from pccl.quantization import QuantizationOptions
 from pccl.torch.group import Group, Part
 from pccl.torch.toolchain import (
     CannotCompile,
@@ -134,6 +135,16 @@ class Native:
         other = ProcessGroup(store, group.index, group.size)
         made: ProcessGroup = ProcessGroup.unbox(torch.ops.pccl_torch.named(other.boxed(), token))
         return made
+
+    def quantized(
+        self, group: ProcessGroup, device: torch.device, options: QuantizationOptions, errors: torch.Tensor | None
+    ) -> ProcessGroup:
+        """A group for one quantized call of the backend of ours that `group` has for `device`. `errors` are as long as
+        that call's input."""
+        form = options.native()[0]
+        numbers = [form.format, form.block, form.stochastic, form.propagate, form.rotate, _signed(form.seed)]
+        made = torch.ops.pccl_torch.quantized(group.boxed(), device, numbers, errors)
+        return ProcessGroup.unbox(made)
 
     def rebind(self, engine_address: int, group: Group) -> None:
         """The newest backend of this group's name serves it from now on: in a later epoch, perhaps with other members,

@@ -28,6 +28,7 @@ from torch.distributed import Store
 
 from pccl.enums import ReduceOp
 from pccl.errors import Aborted, Closed, InvalidArgument, OperationTimeout, PCCLError, Unsupported
+from pccl.quantization import QuantizationOptions
 from pccl.torch import elastic, errors, sparse, tensors
 from pccl.torch.calls import Calls, Started
 from pccl.torch.group import Group, Part, part_of, tag_of
@@ -67,6 +68,10 @@ class ProcessGroup(dist.ProcessGroup):
         """Serves these members from now on. Nothing is under way."""
         self._group = group
         self._calls = Calls(group, self._runtime.comm.world_size, deterministic=self.options.deterministic)
+
+    def quantized(self, options: QuantizationOptions, errors: Tensor | None) -> ProcessGroup:
+        """The same group for one call that is quantized, in its turn among the calls of this one."""
+        return _Quantized(self, options, errors)
 
     # ------------------------------------------------------------ who it is
 
@@ -429,6 +434,18 @@ class ProcessGroup(dist.ProcessGroup):
         if isinstance(asked, timedelta) and asked.total_seconds() > 0:
             return asked.total_seconds()
         return self._timeout_s
+
+
+class _Quantized(ProcessGroup):
+    """Prepares calls of its own, and begins them as calls of `whole`."""
+
+    def __init__(self, whole: ProcessGroup, options: QuantizationOptions, errors: Tensor | None) -> None:
+        super(ProcessGroup, self).__init__(whole._group.index, whole._group.size)
+        self._whole, self._group, self._timeout_s, self._ended = whole, whole._group, whole._timeout_s, None
+        self._calls = whole._calls.quantized(options, errors)
+
+    def _begin(self, title: str, prepare: Callable[[], Started], opts: Any = None) -> Work:
+        return self._whole._begin(title, prepare, opts)
 
 
 class _Ended:
