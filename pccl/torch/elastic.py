@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
@@ -32,11 +32,13 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from pccl.errors import CallMismatch, InvalidArgument, PCCLError, PeerLost, Status
 from pccl.torch import errors, wrappers
-from pccl.torch.hooks import Compression
 from pccl.torch.members import ElasticRuntime, Meeting, elastic
 from pccl.torch.options import Options
 from pccl.torch.runtime import runtime_of
 from pccl.torch.state import State
+
+if TYPE_CHECKING:  # it needs groups, which need this
+    from pccl.torch.hooks import Compression
 
 _LOST = (Status.PEER_LOST, Status.TIMEOUT)
 """Ends of an epoch after which the same step can be made again by those who are left."""

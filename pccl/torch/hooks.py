@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Gradients sent in a shorter format, with error feedback: hooks for DDP and for FSDP2.
 
-    compression = pccl.torch.hooks.Compression("bf16")
+    compression = pccl.torch.hooks.Compression("int8")
     ddp.register_comm_hook(compression, pccl.torch.hooks.all_reduce)      # DDP
-    ddp.register_comm_hook(state, compression.around(powerSGD_hook))      # DDP, around another hook
+    ddp.register_comm_hook(state, compression.around(powerSGD_hook))      # DDP, around another hook ("bf16" or "fp16")
     compression.shard(model)                                              # FSDP2: its reduce-scatter
     compression.replicate(model, between_replicas)                        # FSDP2 shards that have replicas elsewhere
 
@@ -16,15 +16,20 @@ What is done, for W ranks, of which rank i has the gradient g and has kept back 
 
 So over T steps what a rank has sent, divided by s, and what it holds back at the end add up to all of its gradients:
 the error of a step is made good by the next ones instead of adding up, and SGD moves as it would without rounding, but
-for what is under way. Residuals are in units of the gradient, so that W may change between steps. What the collective
-itself rounds, when it adds values of the format, is not fed back: that is the same on all ranks, and so are the bits of
-the result. An infinite or undefined element goes out as it is, for a scaler of losses to see; its residual is zero.
+for what is under way. Residuals are in units of the gradient, so that W may change between steps. All ranks get the
+same bits.
+
+That is so for "bf16" and "fp16" on any backend. What the collective itself rounds, when it adds values of these types,
+is not fed back. The other formats are those of `pccl.QuantizationOptions`, on a group of pccl's: there values are added
+in float32, and e' has what encoding has taken of sums, too, on the rank that encoded them, so that over all ranks
+nothing at all is lost. An infinite or undefined element goes out as it is (quantized, it makes all of its block NaN),
+for a scaler of losses to see; its residual is zero. With options of your own it is the error that these ask for.
 
 Residuals advance once a reduction has succeeded, and not before: after an error they are what they were, and the step
 can be repeated. Where success is known only at the end of a step (commit deferred), call `settle` when the step is
 good, and `undo` before it is repeated.
 
-Works with any backend, since all it calls is torch.distributed. DDP looks at a hook's annotations: they must be real.
+How contributions go out is the business of `contributions`. DDP looks at a hook's annotations: they must be real.
 """
 
 import math
@@ -34,7 +39,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from pccl.torch import formats
+from pccl.quantization import QuantizationOptions
+from pccl.torch import contributions, formats
 from pccl.torch.residuals import Residuals
 
 # Untyped in some releases of torch, and not the same names in all.
@@ -46,24 +52,30 @@ Hook = Callable[[Any, dist.GradBucket], Future]
 class Compression:
     """A format, and what it has kept back so far. One for each model: the residuals are by parameter.
 
-    `group` is DDP's, or the default one. Without `error_feedback` nothing is kept back, and what rounding takes away
-    is lost. Memory: 4 bytes for each element of a gradient that this rank sends, and as much again after `settle`.
+    `format` is "bf16" or "fp16"; or "bfloat16", "float16", "uint8", "int8", "int4", "int2", "float8_e4m3fn",
+    "float8_e5m2", or a QuantizationOptions for more of a say: those need a group of pccl's, else the first reduction
+    raises Unsupported. Gradients on another device are then reduced on the CPU, and waited for. `group` is DDP's, or
+    the default one. Without `error_feedback` nothing is kept back, and what rounding takes away is lost. Memory: 4
+    bytes for each element of a gradient that this rank sends, and as much again after `settle`.
     """
 
-    def __init__(self, format: str, group: Any = None, *, error_feedback: bool = True) -> None:
+    def __init__(self, format: str | QuantizationOptions, group: Any = None, *, error_feedback: bool = True) -> None:
         self.format = formats.named(format)
         self.group = group
         self._residuals = Residuals() if error_feedback else None
 
     def around(self, hook: Hook) -> Hook:
         """A DDP hook that gives `hook` (with its own state) buckets in the format, and DDP its result: what
-        `powerSGD_hook` leaves out is in that hook's own feedback, what the format leaves out is in this one."""
+        `powerSGD_hook` leaves out is in that hook's own feedback, what the format leaves out is in this one. Raises
+        ValueError for a format that is no type of torch's, as hooks call torch's own functions."""
+        if not isinstance(self.format, formats.Cast):
+            raise ValueError(f"other hooks cannot send {self.format.name}: choose from {', '.join(formats.CASTS)}")
 
         def inside(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
             buffer = bucket.buffer()
-            rounding = _of_bucket(self, bucket, 1.0)
-            bucket.set_buffer(rounding.sent)
-            return hook(state, bucket).then(lambda done: rounding.finish(_value(done), buffer))
+            gradient = _of_bucket(self, bucket, 1.0)
+            bucket.set_buffer(gradient.contribution.sent)
+            return hook(state, bucket).then(lambda done: gradient.finish(_value(done), buffer))
 
         return inside
 
@@ -84,6 +96,13 @@ class Compression:
         found = self._residuals.of([parameter], [parameter.numel()]) if self._residuals is not None else None
         return None if found is None else found.clone()
 
+    def reseed(self, seed: int) -> None:
+        """For options that draw at random: the seed of the next step, the same on all ranks. A step that is repeated
+        has that of its first try, so take the number of the step. Raises ValueError for other formats."""
+        if not isinstance(self.format, formats.Quantized):
+            raise ValueError(f"{self.format.name} does not draw at random")
+        self.format = self.format.reseeded(seed)
+
     def settle(self) -> None:
         """The step is good: `undo` goes back to here."""
         if self._residuals is not None:
@@ -99,9 +118,16 @@ def all_reduce(state: Compression, bucket: dist.GradBucket) -> torch.futures.Fut
     """The DDP hook: averages a bucket. A failed reduction is an error of DDP's backward."""
     group = dist.group.WORLD if state.group is None else state.group
     buffer = bucket.buffer()
-    rounding = _of_bucket(state, bucket, 1.0 / group.size())
-    reduced = dist.all_reduce(rounding.sent, group=group, async_op=True).get_future()
-    done: torch.futures.Future[torch.Tensor] = reduced.then(lambda done: rounding.finish(_value(done), buffer))
+    gradient = _of_bucket(state, bucket, 1.0 / group.size())
+    contribution = gradient.contribution
+    done: torch.futures.Future[torch.Tensor]
+    if contribution.sent.device == buffer.device:
+        reduced = contribution.all_reduce(group, async_op=True).get_future()
+        done = reduced.then(lambda done: gradient.finish(_value(done), buffer))
+    else:  # a future of one device cannot give a tensor of another one
+        contribution.all_reduce(group)
+        done = torch.futures.Future(devices=[buffer.device])
+        done.set_result(gradient.finish(contribution.sent, buffer))
     return done
 
 
@@ -121,10 +147,11 @@ class ReduceScatter:
         """Blocks. Raises ValueError for another operation than a sum, scaled or not, and if it is only to be begun."""
         if async_op:
             raise ValueError("a compressed reduce-scatter cannot be left to run: async_op must be False")
-        rounding = _Rounding(self._compression, [self], [input_tensor.numel()], input_tensor, _scale(op, group))
-        received = torch.empty_like(output_tensor, dtype=rounding.sent.dtype)
-        _reduce_scatter(received, rounding.sent, group=group)
-        rounding.finish(received, output_tensor)
+        gradient = _Gradient(self._compression, [self], [input_tensor.numel()], input_tensor, _scale(op, group))
+        sent = gradient.contribution.sent
+        received = torch.empty(output_tensor.shape, dtype=sent.dtype, device=sent.device)
+        gradient.contribution.reduce_scatter(received, group)
+        gradient.finish(received, output_tensor)
 
 
 class ReplicaAverage:
@@ -137,13 +164,13 @@ class ReplicaAverage:
     def __call__(self, reduce_output: torch.Tensor) -> None:
         """In place. Blocks."""
         scale = 1.0 / self._group.size()
-        rounding = _Rounding(self._compression, [self], [reduce_output.numel()], reduce_output, scale)
-        dist.all_reduce(rounding.sent, group=self._group)
-        rounding.finish(rounding.sent, reduce_output)
+        gradient = _Gradient(self._compression, [self], [reduce_output.numel()], reduce_output, scale)
+        gradient.contribution.all_reduce(self._group)
+        gradient.finish(gradient.contribution.sent, reduce_output)
 
 
-class _Rounding:
-    """One contribution: `sent` goes out, and what that keeps back is entered when the reduction has succeeded."""
+class _Gradient:
+    """One that is reduced, with what was kept back before; what is kept back now is entered when that has succeeded."""
 
     def __init__(
         self, compression: Compression, keys: Sequence[Any], counts: Sequence[int], gradient: torch.Tensor, scale: float
@@ -151,25 +178,19 @@ class _Rounding:
         self._keys, self._counts = keys, counts
         self._residuals = compression._residuals
         kept = None if self._residuals is None else self._residuals.of(keys, counts)
-        total = gradient.flatten().to(torch.float32, copy=True)
-        if kept is not None:
-            total += kept
-        self.sent = compression.format.packed(total if scale == 1.0 else total * scale)
-        if self._residuals is not None:
-            back = compression.format.unpacked(self.sent)
-            total -= back if scale == 1.0 else back.div_(scale)
-            self._kept_back = total.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        self.contribution = contributions.made(compression.format, gradient, kept, scale, self._residuals is not None)
 
     def finish(self, reduced: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The target, which has the result now."""
         if self._residuals is not None:
-            self._residuals.put(self._keys, self._counts, self._kept_back)
+            back = self.contribution.kept_back().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            self._residuals.put(self._keys, self._counts, back)
         return target.copy_(reduced.view_as(target))
 
 
-def _of_bucket(compression: Compression, bucket: dist.GradBucket, scale: float) -> _Rounding:
+def _of_bucket(compression: Compression, bucket: dist.GradBucket, scale: float) -> _Gradient:
     parameters = bucket.parameters()
-    return _Rounding(compression, parameters, [it.numel() for it in parameters], bucket.buffer(), scale)
+    return _Gradient(compression, parameters, [it.numel() for it in parameters], bucket.buffer(), scale)
 
 
 def _value(done: Any) -> torch.Tensor:
@@ -189,11 +210,6 @@ def _scale(op: Any, group: Any) -> float:
     elif op == dist.ReduceOp.SUM:
         return 1.0
     raise ValueError(f"a compressed reduce-scatter is a sum, scaled or not; {op} is none")
-
-
-def _reduce_scatter(received: torch.Tensor, sent: torch.Tensor, *, group: Any) -> None:
-    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    call(received, sent, group=group)
 
 
 def _sharded_modules(model: torch.nn.Module) -> list[Any]:

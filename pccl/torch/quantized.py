@@ -110,11 +110,9 @@ def broadcast(
     quantization_options: QuantizationOptions,
     errors: Tensor | None = None,
 ) -> Work:
-    """From the global rank `src`, whose own tensor becomes what the others get; these have no errors."""
+    """From the global rank `src`, whose own tensor becomes what the others get; the errors of these are zero."""
     form, options = _form(group, tensor, quantization_options, errors), _plain(c10d.BroadcastOptions(), async_op)
     options.rootRank = dist.get_group_rank(group, src) if group is not None else src
-    if errors is not None and options.rootRank != form.rank():
-        errors.zero_()
     return _ended(form.broadcast([tensor], options), async_op)
 
 
