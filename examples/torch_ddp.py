@@ -3,6 +3,8 @@
 
 torchrun --nproc-per-node 4 examples/torch_ddp.py --backend pccl
 torchrun --nproc-per-node 4 examples/torch_ddp.py --backend gloo
+
+For slow links there are shorter gradients, with error feedback: --gradients int4
 """
 
 import argparse
@@ -14,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import pccl  # noqa: F401  (makes the name known to torch)
+import pccl.torch  # makes the name known to torch
 
 STEPS, ROWS, FEATURES = 50, 32, 64
 
@@ -27,13 +29,15 @@ def digest(model: nn.Module) -> str:
     return found.hexdigest()[:16]
 
 
-def main(backend: str) -> int:
+def main(backend: str, gradients: str | None) -> int:
     torch.set_num_threads(1)
     dist.init_process_group(backend)
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same function to be learned on all ranks, and each rank's own data
     truth = nn.Sequential(nn.Linear(FEATURES, 32), nn.Tanh(), nn.Linear(32, 1))
     model = DistributedDataParallel(nn.Sequential(nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, 1)))
+    if gradients:
+        model.register_comm_hook(pccl.torch.hooks.Compression(gradients), pccl.torch.hooks.all_reduce)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     data = torch.Generator().manual_seed(rank)
     losses = []
@@ -56,4 +60,6 @@ def main(backend: str) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="pccl")
-    sys.exit(main(parser.parse_args().backend))
+    parser.add_argument("--gradients")
+    arguments = parser.parse_args()
+    sys.exit(main(arguments.backend, arguments.gradients))

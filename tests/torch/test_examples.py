@@ -71,8 +71,11 @@ def test_all_examples_are_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("torch_*.py")} == TESTED
 
 
-def test_ddp_needs_no_change_but_the_name_of_the_backend(started: list[subprocess.Popen[str]]) -> None:
-    started.append(torchrun(4, "torch_ddp.py", "--backend", "pccl"))
+@pytest.mark.parametrize("more", [(), ("--gradients", "int4")])
+def test_ddp_needs_no_change_but_the_name_of_the_backend(
+    started: list[subprocess.Popen[str]], more: tuple[str, ...]
+) -> None:
+    started.append(torchrun(4, "torch_ddp.py", "--backend", "pccl", *more))
     output = started[0].communicate(timeout=LIMIT_S)[0]
     assert started[0].returncode == 0, output
     found = re.findall(r"rank (\d) of 4: loss .* parameters (\w{16})", output)
