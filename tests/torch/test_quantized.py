@@ -165,6 +165,23 @@ def test_calls_mix_with_others(ranks: Ranks, form: str) -> None:
     ranks.run(mixes, 3, form)
 
 
+def wrapped(rank: Rank) -> None:
+    """Torch puts a backend of its own around ours where it debugs; that of a mixed group is one of several."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    with rank.group():
+        x = torch.full((64,), 1.0 + rank.rank)
+        quantized.all_reduce(x, quantization_options=INT4)
+        assert torch.equal(x, torch.full((64,), 3.0))
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    with rank.group("cpu:pccl,cuda:gloo", name="mixed"):
+        quantized.broadcast(x.fill_(rank.rank), 1, quantization_options=INT4)
+        assert torch.equal(x, torch.ones(64))
+
+
+def test_what_torch_puts_around_a_backend_does_not_matter(ranks: Ranks, native_form: None) -> None:
+    ranks.run(wrapped, 2, "native", GLOO_SOCKET_IFNAME="lo")
+
+
 # ---------------------------------------------------------------------------------------------- wrong use
 
 
