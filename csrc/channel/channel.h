@@ -165,7 +165,7 @@ struct pccl__channel {
     bool ready;           /* progress has something to do: set by the transport and by posts */
     bool same_host;
     bool maps; /* set by the transport: the other side has mapped this side's arena, where large sends are best */
-    const char *medium;        /* what its bytes go through: "tcp", "shm"; NULL before the first connection */
+    const char *medium;        /* what its bytes go through: "tcp", "shm", "rdma"; NULL before the first connection */
     struct list ready_link;    /* the owner's list of channels to run */
     bool noted_up, noted_down; /* the owner's: what it has noted of this link */
 };
@@ -200,6 +200,7 @@ struct pccl__transport {
     uint64_t arrived_bytes; /* so far, over all links */
     const char *unshared;   /* why peers of this host are reached through the kernel though they need not; NULL */
     int unshared_errno;
+    const char *detour; /* what RDMA lacks here, so that links go over TCP; NULL: nothing, or nobody asked */
     uint64_t refused; /* connections since the start that did not greet as a peer of this run: garbage, wrong secrets */
 };
 

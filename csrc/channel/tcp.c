@@ -44,6 +44,7 @@ static void free_transport(struct pccl__transport *base) {
     struct tcp_transport *transport = tcp_transport_of(base);
     CHECK(list_empty(&transport->channels));
     pccl__tcp_listener_close(transport);
+    pccl__tcp_fabric_end(transport);
     free(transport);
 }
 
@@ -91,8 +92,14 @@ pccl_status pccl__tcp_transport_new(const struct pccl__tcp_options *options, str
     list_init(&transport->channels);
     list_init(&transport->rings);
     list_init(&transport->sockets);
+    if (!pccl__tcp_fabric_begin(transport, options, &address.storage)) {
+        (void)pccl__fail(error, PCCL_UNSUPPORTED, "RDMA is required, but %s", transport->fabric.why);
+        free(transport);
+        return PCCL_UNSUPPORTED;
+    }
     pccl_status status = pccl__tcp_listener_open(transport, &address);
     if (status != PCCL_OK) {
+        pccl__tcp_fabric_end(transport);
         free(transport);
         return pccl__fail(error, status, "cannot listen on %s", address.text);
     }

@@ -6,6 +6,7 @@
  *     tcp_channel.c  the channel's table of operations        tcp_listener.c accepting, greetings of strangers
  *     tcp_send.c     which frame goes next; acknowledgements  tcp_link.c     dialling, losing, resuming stripes
  *     tcp_receive.c  what an arrived frame does               tcp_medium.c   what a stripe's bytes go through
+ *     tcp_fabric.c   RDMA as that
  *     tcp_silence.c  stripes into which bytes vanish          tcp_pace.c     how quickly a stripe gets rid of bytes
  *     tcp_death.c    processes that have ended                tcp_path.c     what the kernel knows of a path
  *     tcp_wire.c, tcp_frame.c, tcp_socket.c
@@ -38,7 +39,8 @@ struct tcp_transport {
     bool sharing, pulling;     /* memory: with rings; of transfers, where they lie */
     struct shm_proof proof;    /* that this is the process whose memory is pulled */
     struct pccl__arena *arena; /* or NULL */
-    uint32_t process;          /* where others find this one's segments */
+    struct tcp_fabric fabric;
+    uint32_t process; /* where others find this one's segments */
     uint32_t ring_bytes;
     struct list rings;    /* tcp_medium.link: those in shared memory */
     struct list sockets;  /* tcp_medium.link: those that are up and are not */
@@ -102,6 +104,10 @@ struct tcp_channel {
 };
 
 static inline struct tcp_channel *tcp_channel_of(struct pccl__channel *base) { return (struct tcp_channel *)base; }
+/* Do payloads carry a CRC on this stripe? RDMA devices check all they move themselves. */
+static inline bool tcp_checks(const struct tcp_channel *channel, const struct tcp_stripe *stripe) {
+    return channel->checked && !(stripe->medium.rings && stripe->medium.stream && channel->transport->checksum == 0);
+}
 static inline struct tcp_transport *tcp_transport_of(struct pccl__transport *base) {
     return (struct tcp_transport *)base;
 }

@@ -111,7 +111,12 @@ static void stripe_up(struct tcp_stripe *stripe) {
     else
         pccl__tcp_socket_queue_little(stripe->fd);
     stripe->channel->up_count++;
-    stripe->channel->base.medium = stripe->medium.rings ? "shm" : "tcp";
+    if (!stripe->medium.rings && stripe->channel->transport->fabric.mode == TCP_RDMA_REQUIRED) {
+        const char *why = stripe->channel->transport->fabric.why;
+        pccl__tcp_break(stripe->channel, 0, "RDMA is required: %s", why[0] ? why : "the other side has none");
+        return;
+    }
+    stripe->channel->base.medium = !stripe->medium.rings ? "tcp" : stripe->medium.stream ? "rdma" : "shm";
     stripe->channel->base.doubted = false;
     stripe->channel->base.ready = true;
 }
@@ -169,6 +174,7 @@ static void greet(struct tcp_stripe *stripe) {
         .stripe = stripe->index,
         .generation = stripe->generation,
     };
+    if (!hello.shares) pccl__tcp_fabric_offer(stripe, &hello.offer);
     memcpy(hello.secret, channel->transport->secret, sizeof hello.secret);
     uint8_t wire[TCP_HELLO_BYTES];
     pccl__tcp_hello_encode(&hello, wire);
@@ -205,6 +211,7 @@ static void answered_ok(struct tcp_stripe *stripe, const struct tcp_answer *answ
     channel->peer_instance = answer->instance;
     channel->dialler = true;
     pccl__tcp_medium_take(stripe, answer->instance, answer->process, answer->descriptor);
+    pccl__tcp_fabric_take(stripe, &answer->offer);
     stripe_up(stripe);
     stripe->ack_now = true; /* the confirmation, unless another frame goes out with it */
     if (!first) return;
@@ -294,6 +301,7 @@ enum tcp_answer_code pccl__tcp_link_accept(struct tcp_channel *channel, const st
     uint8_t wire[TCP_ANSWER_BYTES];
     struct tcp_answer answer = {.version = TCP_WIRE_VERSION, .code = TCP_ANSWER_OK, .instance = channel->instance};
     if (hello->shares) pccl__tcp_medium_offer(stripe, hello->from_instance, &answer.process, &answer.descriptor);
+    pccl__tcp_fabric_answer(stripe, &hello->offer, &answer.offer);
     pccl__tcp_answer_encode(&answer, wire);
     /* Should it fail, the dialler does not confirm. */
     (void)!send(fd, wire, sizeof wire, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -15,7 +15,7 @@
 #endif
 
 void pccl__tcp_medium_init(struct tcp_medium *medium) {
-    *medium = (struct tcp_medium){.segment.fd = -1};
+    *medium = (struct tcp_medium){.segment.fd = -1, .waker = -1};
     list_init(&medium->link);
 }
 
@@ -27,6 +27,8 @@ void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
     else if (!list_empty(&medium->link))
         transport->base.sockets--;
     list_remove(&medium->link);
+    /* Who closes in peace has words under way; whoever was lost does not hear them. */
+    pccl__tcp_fabric_drop(stripe, stripe->channel->closed && !stripe->channel->base.broken && !medium->hung_up);
     pccl__shm_pull_close(&medium->pull);
     stripe->channel->base.maps = false;
     pccl__shm_segment_close(&medium->segment);
@@ -35,6 +37,7 @@ void pccl__tcp_medium_reset(struct tcp_stripe *stripe) {
 
 void pccl__tcp_medium_up(struct tcp_stripe *stripe) {
     if (stripe->medium.rings) return;
+    pccl__tcp_fabric_drop(stripe, false);
     list_push_back(&stripe->channel->transport->sockets, &stripe->medium.link);
     stripe->channel->transport->base.sockets++;
 }
@@ -78,7 +81,7 @@ static void use_rings(struct tcp_stripe *stripe, int end) {
 }
 
 /* Asking for many connections must not multiply the memory. */
-static uint64_t ring_bytes_of(const struct tcp_transport *transport) {
+uint64_t pccl__tcp_medium_ring_bytes(const struct tcp_transport *transport) {
     uint64_t bytes = transport->ring_bytes;
     for (uint32_t stripes = transport->stripes; stripes > 1 && bytes > TCP_RING_LEAST; stripes = (stripes + 1) / 2)
         bytes /= 2;
@@ -92,7 +95,7 @@ void pccl__tcp_medium_offer(struct tcp_stripe *stripe, uint64_t caller_instance,
     *process = *descriptor = 0;
     if (!channel->transport->sharing || !channel->base.same_host) return;
     struct shm_token token = token_of(stripe, channel->instance, caller_instance);
-    int error = pccl__shm_segment_make(segment, &token, ring_bytes_of(channel->transport));
+    int error = pccl__shm_segment_make(segment, &token, pccl__tcp_medium_ring_bytes(channel->transport));
     if (error) {
         tell(channel->transport, "cannot make memory to share", error);
         return;
@@ -119,9 +122,14 @@ void pccl__tcp_medium_take(struct tcp_stripe *stripe, uint64_t answering_instanc
 
 /* At the first bytes from the other side. A dialler has attached by now, or never will. An answering one lives: its
  * memory was not missing only because its process had just ended. */
-static void settle(struct tcp_stripe *stripe) {
+static void settle(struct tcp_stripe *stripe, uint8_t first) {
     struct tcp_medium *medium = &stripe->medium;
-    if (medium->refused_errno) {
+    if (medium->stream) {
+        if (first == 0)
+            pccl__tcp_fabric_use(stripe);
+        else
+            pccl__tcp_fabric_drop(stripe, false);
+    } else if (medium->refused_errno) {
         tell(stripe->channel->transport, "cannot open another peer's memory", medium->refused_errno);
         medium->refused_errno = 0;
     } else if (pccl__shm_segment_attached(&medium->segment)) {
@@ -154,6 +162,11 @@ static ssize_t failed(int error) {
 
 static bool half_empty(int64_t filled, uint64_t capacity) { return filled <= (int64_t)(capacity / 2); }
 
+/* There is nothing to read now, or ever. */
+static ssize_t nothing(const struct tcp_medium *medium) {
+    return !medium->hung_up ? failed(EAGAIN) : medium->hung_up_errno ? failed(medium->hung_up_errno) : 0;
+}
+
 static ssize_t write_ring(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
     struct shm_ring *out = &stripe->medium.out;
     bool hurry = stripe->channel->transport->base.hurry;
@@ -171,13 +184,21 @@ static ssize_t read_ring(struct tcp_stripe *stripe, const struct iovec *parts, i
     if (medium->bell) hear_bell(stripe); /* before the ring: what came before the end is in it by now */
     int64_t got = pccl__shm_ring_read(in, parts, count);
     if (got < 0) return failed(EPROTO);
-    if (got == 0) return !medium->hung_up ? failed(EAGAIN) : medium->hung_up_errno ? failed(medium->hung_up_errno) : 0;
+    if (got == 0) return nothing(medium);
     bool room = half_empty((int64_t)(in->theirs - in->mine), in->capacity);
     if (room && pccl__shm_ring_must_wake(&in->shared->writer_sleeps)) ring_bell(stripe);
     return (ssize_t)got;
 }
 
+static ssize_t read_stream(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    if (stripe->medium.bell) hear_bell(stripe); /* first, as above */
+    ssize_t got = pccl__tcp_fabric_read(stripe, parts, count);
+    bool ended = got < 0 && stripe->medium.hung_up; /* the connection knows better than the device why */
+    return ended || (got < 0 && errno == EAGAIN) ? nothing(&stripe->medium) : got;
+}
+
 ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
+    if (stripe->medium.rings && stripe->medium.stream) return pccl__tcp_fabric_write(stripe, parts, count);
     if (stripe->medium.rings) return write_ring(stripe, parts, count);
     if (count == 1) return send(stripe->fd, parts[0].iov_base, parts[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
@@ -185,12 +206,14 @@ ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *pa
 }
 
 ssize_t pccl__tcp_medium_read(struct tcp_stripe *stripe, const struct iovec *parts, int count) {
-    if (stripe->medium.rings) return read_ring(stripe, parts, count);
+    struct tcp_medium *medium = &stripe->medium;
+    if (medium->rings) return medium->stream ? read_stream(stripe, parts, count) : read_ring(stripe, parts, count);
     ssize_t got = count == 1 ? recv(stripe->fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
                              : readv(stripe->fd, parts, count);
-    if (got <= 0 || (!stripe->medium.segment.memory && !stripe->medium.refused_errno)) return got;
-    settle(stripe);
-    return stripe->medium.rings ? read_ring(stripe, parts, count) : got; /* then what came was a bell */
+    if (got <= 0 || (!medium->segment.memory && !medium->refused_errno && !medium->stream)) return got;
+    settle(stripe, *(const uint8_t *)parts[0].iov_base);
+    if (!medium->rings) return got;
+    return medium->stream ? read_stream(stripe, parts, count) : read_ring(stripe, parts, count); /* it was a bell */
 }
 
 /* ---------------------------------------------------------------- looking */
@@ -216,6 +239,10 @@ bool pccl__tcp_medium_look(struct pccl__transport *base, bool sleeping) {
     for (struct list *node = transport->rings.next; node != &transport->rings; node = node->next) {
         struct tcp_medium *medium = LIST_ENTRY(node, struct tcp_medium, link);
         struct tcp_stripe *stripe = LIST_ENTRY(medium, struct tcp_stripe, medium);
+        if (medium->stream) {
+            if (pccl__tcp_fabric_look(stripe, sleeping)) stripe->channel->base.ready = news = true;
+            continue;
+        }
         bool readable = may_read(&medium->in, sleeping);
         bool writable = !stripe->writable && may_write(&medium->out, sleeping);
         if (!readable && !writable) continue;

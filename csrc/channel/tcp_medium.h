@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tcp_medium.h - what the bytes of one stripe go through: its socket, or two rings in memory shared with a peer of the
- * same host.
+ * tcp_medium.h - what the bytes of one stripe go through: its socket, two rings in memory shared with a peer of the
+ * same host, or two rings that RDMA devices write (tcp_fabric.h).
  *
  * Must not know: frames, what the bytes mean, when a stripe is given up. The idea: sharing memory is no transport of
  * its own but a shorter way for the same stream of bytes. Everything above (frames, acknowledgements, resuming) stays
@@ -21,6 +21,7 @@
 
 #include "base/list.h"
 #include "channel/shm_segment.h"
+#include "channel/tcp_fabric.h"
 
 /* Per link and direction, divided between the stripes that were asked for. Measured in docs/performance.md. HURRY: how
  * much of a ring is used while something urgent may have to get through. */
@@ -32,10 +33,12 @@ struct tcp_medium {
     struct shm_segment segment;
     struct shm_ring out, in;
     struct shm_pull pull;
-    bool rings;        /* bytes go through them */
-    bool bell;         /* the socket has something */
-    bool hung_up;      /* the other side is gone */
-    int hung_up_errno; /* 0: it closed in peace */
+    struct rdma_stream *stream; /* NULL: none, or not agreed on */
+    int waker;                  /* its descriptor in the poll set; -1 */
+    bool rings;                 /* bytes go through those, or through `stream` */
+    bool bell;                  /* the socket has something */
+    bool hung_up;               /* the other side is gone */
+    int hung_up_errno;          /* 0: it closed in peace */
     int refused_errno; /* why an offer could not be taken, until it is clear that whoever made it is still there; 0 */
     struct list link;  /* tcp_transport.rings or .sockets */
 };
@@ -52,6 +55,8 @@ ssize_t pccl__tcp_medium_write(struct tcp_stripe *stripe, const struct iovec *pa
 ssize_t pccl__tcp_medium_read(struct tcp_stripe *stripe, const struct iovec *parts, int count);
 /* The connection is agreed on. */
 void pccl__tcp_medium_up(struct tcp_stripe *stripe);
+/* Of each ring of a stripe. */
+uint64_t pccl__tcp_medium_ring_bytes(const struct tcp_transport *transport);
 /* Back to the bare socket, for a connection that comes or goes. */
 void pccl__tcp_medium_reset(struct tcp_stripe *stripe);
 

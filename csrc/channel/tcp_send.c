@@ -114,7 +114,7 @@ struct tcp_frame *pccl__tcp_next_frame(struct tcp_channel *channel, struct tcp_s
         channel->control_written = max_u64(channel->control_written, header->number);
         stripe->control_taken = header->number;
     }
-    if (channel->checked && header->payload_bytes > 0) {
+    if (tcp_checks(channel, stripe) && header->payload_bytes > 0) {
         header->flags |= TCP_FLAG_CHECKED;
         header->payload_crc = pccl__kernels()->crc32c(0, frame->payload, header->payload_bytes);
     }

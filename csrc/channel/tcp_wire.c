@@ -141,6 +141,7 @@ enum {
     HELLO_AT_TO_INSTANCE = 64,
     HELLO_AT_STRIPE = 72,
     HELLO_AT_GENERATION = 76,
+    HELLO_AT_OFFER = 80,
     HELLO_AT_CRC = TCP_HELLO_BYTES - 4
 };
 
@@ -156,6 +157,7 @@ void pccl__tcp_hello_encode(const struct tcp_hello *hello, uint8_t wire[TCP_HELL
     put_u64(wire + HELLO_AT_TO_INSTANCE, hello->to_instance);
     put_u32(wire + HELLO_AT_STRIPE, hello->stripe);
     put_u32(wire + HELLO_AT_GENERATION, hello->generation);
+    pccl__rdma_offer_encode(&hello->offer, wire + HELLO_AT_OFFER);
     put_u32(wire + HELLO_AT_CRC, message_crc(wire, TCP_HELLO_BYTES, HELLO_AT_CRC));
 }
 
@@ -175,6 +177,7 @@ enum tcp_hello_verdict pccl__tcp_hello_decode(struct tcp_hello *hello, const uin
     hello->stripe = get_u32(wire + HELLO_AT_STRIPE);
     hello->generation = get_u32(wire + HELLO_AT_GENERATION);
     if (hello->from_instance == 0 || hello->stripe >= TCP_STRIPES_MAX) return TCP_HELLO_FOREIGN;
+    if (!pccl__rdma_offer_decode(&hello->offer, wire + HELLO_AT_OFFER)) return TCP_HELLO_FOREIGN;
     return TCP_HELLO_OK;
 }
 
@@ -185,6 +188,7 @@ enum {
     ANSWER_AT_INSTANCE = 8,
     ANSWER_AT_PROCESS = 16,
     ANSWER_AT_DESCRIPTOR = 20,
+    ANSWER_AT_OFFER = 24,
     ANSWER_AT_CRC = TCP_ANSWER_BYTES - 4
 };
 
@@ -196,6 +200,7 @@ void pccl__tcp_answer_encode(const struct tcp_answer *answer, uint8_t wire[TCP_A
     put_u64(wire + ANSWER_AT_INSTANCE, answer->instance);
     put_u32(wire + ANSWER_AT_PROCESS, answer->process);
     put_u32(wire + ANSWER_AT_DESCRIPTOR, answer->descriptor);
+    pccl__rdma_offer_encode(&answer->offer, wire + ANSWER_AT_OFFER);
     put_u32(wire + ANSWER_AT_CRC, message_crc(wire, TCP_ANSWER_BYTES, ANSWER_AT_CRC));
 }
 
@@ -210,6 +215,8 @@ bool pccl__tcp_answer_decode(struct tcp_answer *answer, const uint8_t wire[TCP_A
     answer->descriptor = get_u32(wire + ANSWER_AT_DESCRIPTOR);
     if (answer->code < TCP_ANSWER_OK || answer->code >= TCP_ANSWER_END) return false;
     if (answer->process == 0 ? answer->descriptor != 0 : answer->code != TCP_ANSWER_OK) return false;
+    if (!pccl__rdma_offer_decode(&answer->offer, wire + ANSWER_AT_OFFER)) return false;
+    if (answer->offer.queue.number && answer->code != TCP_ANSWER_OK) return false;
     return (answer->code == TCP_ANSWER_OK) == (answer->instance != 0);
 }
 

@@ -10,11 +10,12 @@
 #define PCCL_CHANNEL_TCP_WIRE_H
 
 #include "channel/channel.h"
+#include "channel/rdma_offer.h"
 
 enum {
-    TCP_WIRE_VERSION = 6,
-    TCP_HELLO_BYTES = 88,
-    TCP_ANSWER_BYTES = 32,
+    TCP_WIRE_VERSION = 7,
+    TCP_HELLO_BYTES = 88 + RDMA_OFFER_BYTES,
+    TCP_ANSWER_BYTES = 32 + RDMA_OFFER_BYTES,
     TCP_HEADER_BYTES = 128,
     TCP_FRAME_MAX = 1024 * 1024, /* payload bytes of one frame */
     TCP_STRIPES_MAX = 64
@@ -67,7 +68,8 @@ struct tcp_hello {
     uint64_t from_instance; /* the dialler's channel; random, never 0 */
     uint64_t to_instance;   /* the other side's channel; 0 in the first greeting of a link */
     uint32_t stripe;
-    uint32_t generation; /* grows with each dial of this stripe */
+    uint32_t generation;     /* grows with each dial of this stripe */
+    struct rdma_offer offer; /* where this side could be reached over RDMA */
 };
 
 enum tcp_hello_verdict {
@@ -95,6 +97,8 @@ struct tcp_answer {
     /* OK to one that shares: the process that holds the segment for this connection, and its descriptor there. The
      * dialler attaches to it before its first byte, or does not. process 0: none. */
     uint32_t process, descriptor;
+    struct rdma_offer offer; /* OK to one that made an offer: taken, and this is the other end. The dialler takes it and
+                                begins with a bell, or begins with a frame */
 };
 
 void pccl__tcp_answer_encode(const struct tcp_answer *answer, uint8_t wire[TCP_ANSWER_BYTES]);

@@ -35,6 +35,7 @@ static uint16_t closed_port(const char *numeric, int *fd_of_wall) {
 static void make(struct pair *pair, uint64_t seed) {
     const struct tcp_setup *setup = pair->driver->owner;
     struct tcp_world *world = calloc(1, sizeof *world);
+    bool rdma = setup->rdma || setup->devices[0];
     EXPECT(world && pccl__poll_new(&world->poll) == PCCL_OK);
     for (int end = 0; end < 2; end++) {
         struct pccl__tcp_options options = {.id = id_of(setup, end),
@@ -44,7 +45,10 @@ static void make(struct pair *pair, uint64_t seed) {
                                             .connect_timeout_ms =
                                                 setup->connect_timeout_ms ? setup->connect_timeout_ms : 2000,
                                             .checksum = setup->checksum,
-                                            .no_sharing = setup->ring_bytes == 0,
+                                            .no_sharing = setup->ring_bytes == 0 || rdma,
+                                            .rdma = rdma ? TCP_RDMA_AUTO : TCP_RDMA_OFF,
+                                            .rdma_device = setup->devices[end],
+                                            .rdma_library = setup->rdma ? FAKE_VERBS : NULL,
                                             .ring_bytes = setup->ring_bytes,
                                             .host_id = setup->apart ? 5 + (uint64_t)end : 5};
         pccl_error error;
@@ -128,7 +132,9 @@ static void free_world(struct pair *pair) {
 }
 
 struct pair_driver tcp_driver(struct tcp_setup *setup) {
-    return (struct pair_driver){.name = setup->ring_bytes ? "shm" : "tcp",
+    return (struct pair_driver){.name = setup->rdma || setup->devices[0] ? "rdma"
+                                        : setup->ring_bytes              ? "shm"
+                                                                         : "tcp",
                                 .bulk_bytes = 2 * 1024 * 1024,
                                 .make = make,
                                 .open = open_end,

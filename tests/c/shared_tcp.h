@@ -15,6 +15,8 @@ struct tcp_setup {
     uint8_t checksum;
     uint32_t connect_timeout_ms; /* 0: 2000 */
     uint32_t ring_bytes;         /* 0: no shared memory */
+    bool rdma;                   /* over the library that stands in for libibverbs, or else: */
+    const char *devices[2];      /* over true devices, by name, one for each end */
     bool apart;                  /* as if on two hosts: checksums with `checksum` 0, short queues */
     bool swapped;                /* end 0 has the higher id */
     bool walled[2];              /* nobody can dial this end: its address leads to a closed port */

@@ -134,7 +134,10 @@ static struct tcp_hello sample_hello(void) {
                               .from_instance = 1,
                               .to_instance = UINT64_MAX,
                               .stripe = 63,
-                              .generation = 2};
+                              .generation = 2,
+                              .offer = {.queue = {.number = 5, .mtu = 1, .layer = VERBS_ETHERNET},
+                                        .ring_at = 8,
+                                        .ring_bytes = RDMA_RING_MOST}};
 }
 
 static void test_greetings(void) {
@@ -145,6 +148,7 @@ static void test_greetings(void) {
     EXPECT(memcmp(&back.secret, &hello.secret, 16) == 0 && memcmp(&back.from, &hello.from, 16) == 0);
     EXPECT(memcmp(&back.to, &hello.to, 16) == 0 && back.to_instance == UINT64_MAX && back.from_instance == 1);
     EXPECT(back.stripe == 63 && back.generation == 2 && back.shares);
+    EXPECT(back.offer.queue.number == 5 && back.offer.ring_at == 8 && back.offer.ring_bytes == RDMA_RING_MOST);
     hello.version = TCP_WIRE_VERSION + 1;
     pccl__tcp_hello_encode(&hello, wire);
     EXPECT(pccl__tcp_hello_decode(&back, wire) == TCP_HELLO_VERSION && back.version == TCP_WIRE_VERSION + 1);
@@ -156,11 +160,15 @@ static void test_greetings(void) {
     hello.from_instance = 0;
     pccl__tcp_hello_encode(&hello, wire);
     EXPECT(pccl__tcp_hello_decode(&back, wire) == TCP_HELLO_FOREIGN);
+    hello = sample_hello();
+    hello.offer.ring_bytes = 5;
+    pccl__tcp_hello_encode(&hello, wire);
+    EXPECT(pccl__tcp_hello_decode(&back, wire) == TCP_HELLO_FOREIGN);
 }
 
 static void test_answers(void) {
     for (int code = 0; code < 256; code++) {
-        struct tcp_answer answer = {TCP_WIRE_VERSION, (uint8_t)code, code == TCP_ANSWER_OK ? 7 : 0, 0, 0}, back;
+        struct tcp_answer answer = {TCP_WIRE_VERSION, (uint8_t)code, code == TCP_ANSWER_OK ? 7 : 0, .process = 0}, back;
         uint8_t wire[TCP_ANSWER_BYTES];
         pccl__tcp_answer_encode(&answer, wire);
         bool known = code >= TCP_ANSWER_OK && code < TCP_ANSWER_END;
@@ -178,6 +186,11 @@ static void test_answers(void) {
         answer.process = 0;
         pccl__tcp_answer_encode(&answer, wire);
         EXPECT(!pccl__tcp_answer_decode(&back, wire), "a descriptor of no process");
+        answer.descriptor = 0;
+        answer.offer = sample_hello().offer;
+        pccl__tcp_answer_encode(&answer, wire);
+        EXPECT(pccl__tcp_answer_decode(&back, wire) == (code == TCP_ANSWER_OK), "nor does an offer belong to others");
+        if (code == TCP_ANSWER_OK) EXPECT(back.offer.queue.number == 5 && back.offer.ring_at == 8);
     }
 }
 
@@ -185,13 +198,12 @@ static void test_answers(void) {
 static void test_no_bit_flips_unseen(void) {
     struct tcp_header header = sample(TCP_DATA);
     struct tcp_hello hello = sample_hello();
-    uint8_t wire[TCP_HEADER_BYTES];
-    for (uint32_t bit = 0; bit < 8 * TCP_HEADER_BYTES; bit++) {
+    uint8_t wire[TCP_HELLO_BYTES];
+    for (uint32_t bit = 0; bit < 8 * TCP_HELLO_BYTES; bit++) {
         pccl__tcp_header_encode(&header, wire);
         wire[bit / 8] ^= (uint8_t)(1 << bit % 8);
         struct tcp_header back;
-        EXPECT(!pccl__tcp_header_decode(&back, wire), "bit %u", bit);
-        if (bit >= 8 * TCP_HELLO_BYTES) continue;
+        EXPECT(bit >= 8 * TCP_HEADER_BYTES || !pccl__tcp_header_decode(&back, wire), "bit %u", bit);
         pccl__tcp_hello_encode(&hello, wire);
         wire[bit / 8] ^= (uint8_t)(1 << bit % 8);
         struct tcp_hello seen;
@@ -212,18 +224,18 @@ static void test_secrets(void) {
 /* Sound messages with a few bytes changed, and plain noise. The target aborts on anything unsound. */
 static void test_fuzz(uint64_t seed, uint32_t rounds) {
     for (uint32_t i = 0; i < rounds; i++) {
-        uint8_t input[1 + TCP_HEADER_BYTES];
+        uint8_t input[1 + TCP_HELLO_BYTES];
         uint32_t kind = prng_below(&seed, 3);
         input[0] = (uint8_t)(kind | (prng_below(&seed, 8) ? FUZZ_MEND : 0));
         struct tcp_header header = sample(1 + (int)prng_below(&seed, TCP_KIND_END - 1));
         struct tcp_hello hello = sample_hello();
-        struct tcp_answer answer = {TCP_WIRE_VERSION, TCP_ANSWER_OK, 1, prng_below(&seed, 2) ? 4711 : 0, 0};
+        struct tcp_answer answer = {TCP_WIRE_VERSION, TCP_ANSWER_OK, 1, .process = prng_below(&seed, 2) ? 4711 : 0};
         if (kind == FUZZ_HEADER) pccl__tcp_header_encode(&header, input + 1);
         if (kind == FUZZ_HELLO) pccl__tcp_hello_encode(&hello, input + 1);
         if (kind == FUZZ_ANSWER) pccl__tcp_answer_encode(&answer, input + 1);
         uint32_t changes = prng_below(&seed, 16) ? prng_below(&seed, 6) : sizeof input;
         for (uint32_t k = 0; k < changes; k++)
-            input[1 + prng_below(&seed, TCP_HEADER_BYTES)] = (uint8_t)prng_next(&seed);
+            input[1 + prng_below(&seed, TCP_HELLO_BYTES)] = (uint8_t)prng_next(&seed);
         EXPECT(LLVMFuzzerTestOneInput(input, 1 + prng_below(&seed, sizeof input)) == 0);
     }
 }

@@ -32,7 +32,7 @@ struct far {
     uint64_t sent_data, seen_data;
     uint8_t *out;
     size_t out_begin, out_end;
-    uint8_t in[TCP_HEADER_BYTES];
+    uint8_t in[TCP_HELLO_BYTES];
     size_t in_bytes, skip;
     uint32_t payload; /* of the last frame that came, if it was DATA */
     bool greeted, dialled;

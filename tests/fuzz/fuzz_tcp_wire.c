@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (bytes == 0) return 0;
     unsigned kind = data[0] % 4u;
     if (kind > FUZZ_ANSWER) return 0;
-    uint8_t wire[TCP_HEADER_BYTES] = {0};
+    uint8_t wire[TCP_HELLO_BYTES] = {0}; /* the longest */
     memcpy(wire, data + 1, bytes - 1 < kinds[kind].bytes ? bytes - 1 : kinds[kind].bytes);
     if (data[0] & FUZZ_MEND) mend(wire, kinds[kind].bytes, kinds[kind].crc_at);
     kinds[kind].run(wire);
