@@ -17,6 +17,8 @@
 #                 C tests and process tests under AddressSanitizer and UBSan, or ThreadSanitizer; half an hour
 #   make test-arm the C tests of kernels and codecs for 64-bit ARM, under qemu; needs gcc-aarch64-linux-gnu and
 #                 qemu-user-static
+#   make test-rdma
+#                 RDMA between two true devices, in a virtual machine that VMRUN boots (soft-RoCE); five minutes
 #   make demo     training that outlives a peer and the master; ends with a picture in demo-output/
 #   make bench    all_reduce beside Gloo, 2 and 4 peers
 PYTHON ?= python3
@@ -37,7 +39,9 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find csrc bindings -type f -not 
 # What has code of its own for each CPU, and what stands on that.
 KERNEL_TESTS := kernel_test fold_test codec_test codec_wire_test indices_test sparse_test coding_test
 
-.PHONY: build test sim matrix heavy check stress fuzz test-torch test-asan test-tsan test-arm demo bench
+VMRUN ?= ../shared/testbed/vmrun
+
+.PHONY: build test sim matrix heavy check stress fuzz test-torch test-rdma test-asan test-tsan test-arm demo bench
 .DEFAULT_GOAL := build
 
 build: $(VENV)/installed-core
@@ -101,6 +105,13 @@ test-arm: $(VENV)/installed-test
 		-DCMAKE_EXE_LINKER_FLAGS=-static
 	$(RUN)/cmake --build build/arm --target $(KERNEL_TESTS)
 	for test in $(KERNEL_TESTS); do qemu-aarch64-static build/arm/$$test || exit 1; done
+
+# A machine that never started (125) is tried once more, and that is said.
+test-rdma: $(VENV)/installed-test
+	$(RUN)/cmake -S csrc -B build/c -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(RUN)/ninja -DPCCL_TESTS=ON
+	$(RUN)/cmake --build build/c
+	run() { $(VMRUN) --rxe --timeout 800 -- tests/rdma/in_vm.sh $(RUN)/python build/c; }; \
+		run || { [ $$? -eq 125 ] && echo "the virtual machine did not start: once more" >&2 && run; }
 
 demo: $(VENV)/installed-demo
 	$(RUN)/pccl demo

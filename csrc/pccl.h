@@ -227,10 +227,12 @@ typedef struct pccl_options {
     uint32_t stall_ms;             /* 0 is 100: when a waiting operation is reported */
     uint8_t checksum;              /* 0 auto (frames that leave the host), 1 always, 2 never */
     uint8_t shared_memory;         /* 0 auto (between peers of one host, where both can), 1 off */
+    uint8_t rdma;                  /* 0 auto (where both can and memory is not shared), 1 off, 2 instead of TCP only */
+    const char *rdma_device;       /* as ibv_devices names it; NULL or empty: the one with the link's own address */
 } pccl_options;
 
 /* Opens the listening port and starts the background thread. `options` is copied.
- * Errors: INVALID, NO_MEMORY, SYSTEM (for example the port is taken). */
+ * Errors: INVALID, NO_MEMORY, SYSTEM (for example the port is taken), UNSUPPORTED (RDMA is required: what it lacks). */
 pccl_status pccl_engine_new(const pccl_options *options, pccl_engine **engine, pccl_error *error);
 
 /* Ends all operations with PCCL_CLOSED, closes every link, joins the thread, frees. Blocks for less than a
@@ -379,7 +381,9 @@ typedef enum pccl_event_kind {
                                one such event in ten seconds: for a log line */
     PCCL_EVENT_UNSHARED = 6, /* a peer of this host is reached through TCP, since no memory can be shared with it:
                                 `text` says why. Once: for a log line */
-    PCCL_EVENT_LINKED = 7    /* there is a link to `peer`: pccl_engine_dial or a SUSPECT for TIMEOUT was about it */
+    PCCL_EVENT_DETOUR =
+        8, /* links go over TCP since RDMA cannot be used: `text` says what it lacks. Once: for a log line */
+    PCCL_EVENT_LINKED = 7 /* there is a link to `peer`: pccl_engine_dial or a SUSPECT for TIMEOUT was about it */
 } pccl_event_kind;
 
 enum { PCCL_EVENT_RANKS = 8 };

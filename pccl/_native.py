@@ -125,6 +125,8 @@ class EngineOptions:
     stall_ms: int = 0
     checksum: int = 0
     shared_memory: int = 0
+    rdma: int = 0
+    rdma_device: str = ""
 
 
 def status_phrase(status: int) -> str:
@@ -226,21 +228,20 @@ class Engine:
     """One `pccl_engine`. Any thread may call; calls after `close` raise Closed."""
 
     def __init__(self, options: EngineOptions) -> None:
-        """Opens the listening port. Raises InvalidArgument or SystemFailure (the port is taken)."""
+        """Opens the listening port. Raises InvalidArgument, SystemFailure (the port is taken) or Unsupported (RDMA)."""
         raw = ffi.new("pccl_options *")
         raw.id.bytes = options.peer
         raw.host_id = options.host_id
         raw.run_secret = options.run_secret
         listen_address = ffi.new("char[]", options.listen_address.encode())
-        raw.listen_address = listen_address
+        device = ffi.new("char[]", options.rdma_device.encode())
+        raw.listen_address, raw.rdma_device = listen_address, device
         raw.listen_port = options.listen_port
         raw.stripes = options.stripes
         raw.min_world_size = options.min_world_size
-        raw.connect_timeout_ms = options.connect_timeout_ms
-        raw.operation_timeout_ms = options.operation_timeout_ms
+        raw.connect_timeout_ms, raw.operation_timeout_ms = options.connect_timeout_ms, options.operation_timeout_ms
         raw.stall_ms = options.stall_ms
-        raw.checksum = options.checksum
-        raw.shared_memory = options.shared_memory
+        raw.checksum, raw.shared_memory, raw.rdma = options.checksum, options.shared_memory, options.rdma
         engine = ffi.new("pccl_engine **")
         error = ffi.new("pccl_error *")
         if lib.pccl_engine_new(raw, engine, error):

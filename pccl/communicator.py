@@ -23,7 +23,7 @@ from pccl import addresses, reach, request
 from pccl._native import Engine, ReduceInfo
 from pccl.arguments import choice, milliseconds, truth, whole
 from pccl.collectives import Collectives
-from pccl.control import Control, ControlOptions
+from pccl.control import Control, ControlOptions, Paths
 from pccl.enums import Algorithm, Attribute, Collective, PremulSum, ReduceOp
 from pccl.errors import Closed, InvalidArgument, PCCLError, SystemFailure
 from pccl.handle import Flights, Handle
@@ -42,7 +42,18 @@ from pccl.trace.record import Trace
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
 _SHARED_MEMORY = {"auto": 0, "off": 1}
+_RDMA = {"auto": 0, "off": 1, "require": 2}
 _STRIPES_MAX = 64
+_DEVICE_BYTES = 63
+
+
+def _paths(shm: str, rdma: str, device: str | None) -> Paths:
+    sharing, fabric = _SHARED_MEMORY[choice("shm", shm, _SHARED_MEMORY)], _RDMA[choice("rdma", rdma, _RDMA)]
+    if device is None:
+        return Paths(sharing, fabric, "")
+    if isinstance(device, str) and 0 < len(device.encode()) <= _DEVICE_BYTES and "\0" not in device:
+        return Paths(sharing, fabric, device)
+    raise InvalidArgument(f"rdma_device is {device!r}: it must be a name as ibv_devices shows it, or None")
 
 
 class Communicator(Collectives, Steps, PointToPoint):
@@ -64,8 +75,9 @@ class Communicator(Collectives, Steps, PointToPoint):
     so in an order that depends on ranks and world size alone: the same contributions give the same bits, whatever
     count, algorithm, root and ring order. That costs large arrays some speed, needs a link between any two members
     (else Unsupported), and knows fewer algorithms. Without it members agree as well, but a run that is repeated may
-    round differently. Peers of one host share memory where the system lets
-    them; `shm="off"` makes them use TCP like all others.
+    round differently. Peers of one host share memory where the system lets them; `shm="off"` makes them use what all
+    others use. That is RDMA where both ends of a link can (docs/rdma.md), else TCP; `rdma="require"` refuses TCP, and
+    says what is missing; `rdma_device` names the device to use.
 
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers
     (at most `operation_timeout`); `operation_timeout` without any progress of an operation, and ten times that at
@@ -98,6 +110,8 @@ class Communicator(Collectives, Steps, PointToPoint):
         min_world_size: int = 2,
         checksum: Literal["auto", "always", "never"] = "auto",
         shm: Literal["auto", "off"] = "auto",
+        rdma: Literal["auto", "off", "require"] = "auto",
+        rdma_device: str | None = None,
         connect_timeout: float = 60.0,
         link_timeout: float = 10.0,
         operation_timeout: float = 300.0,
@@ -107,7 +121,6 @@ class Communicator(Collectives, Steps, PointToPoint):
         trace_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Checks everything that can be checked; `connect` talks to others. Raises InvalidArgument."""
-        deferred = choice("commit", commit, ("each", "deferred")) == "deferred"
         link_timeout_ms = milliseconds("link_timeout", link_timeout)
         operation_timeout_ms = milliseconds("operation_timeout", operation_timeout)
         if link_timeout_ms > operation_timeout_ms:
@@ -128,7 +141,7 @@ class Communicator(Collectives, Steps, PointToPoint):
             stripes=whole("p2p_connection_pool_size", p2p_connection_pool_size, 0, _STRIPES_MAX),
             min_world_size=whole("min_world_size", min_world_size, 1, 2**32 - 1),
             checksum=_CHECKSUMS[choice("checksum", checksum, _CHECKSUMS)],
-            shared_memory=_SHARED_MEMORY[choice("shm", shm, _SHARED_MEMORY)],
+            paths=_paths(shm, rdma, rdma_device),
             connect_timeout_ms=milliseconds("connect_timeout", connect_timeout),
             link_timeout_ms=link_timeout_ms,
             operation_timeout_ms=operation_timeout_ms,
@@ -139,7 +152,7 @@ class Communicator(Collectives, Steps, PointToPoint):
             place=NO_PLACE if place is None else whole("place", place, 0, NO_PLACE - 1),
         )
         self._modes = request.Modes.of(
-            deferred=deferred,
+            deferred=choice("commit", commit, ("each", "deferred")) == "deferred",
             preserve_input=truth("preserve_input", preserve_input),
             deterministic=truth("deterministic", deterministic),
         )
@@ -294,7 +307,8 @@ class Communicator(Collectives, Steps, PointToPoint):
 
     @property
     def transports(self) -> dict[int, str]:
-        """What the links to other members go through, by rank: "shm" or "tcp". A link is made when it is first used."""
+        """What the links to other members go through, by rank: "shm", "rdma" or "tcp". A link is made when it
+        is first used."""
         return {it.rank: it.transport for it in self._joined().trace("asked").links if it.heard_ns}
 
     def explain(self) -> str:

@@ -74,6 +74,15 @@ _SIGNAL_S = 0.2
 _FORKED = "unusable in a forked child"
 
 
+@dataclass(frozen=True)
+class Paths:
+    """Which ways links may take besides TCP, as pccl_options has it; `device` is empty where any will do."""
+
+    shared_memory: int
+    rdma: int
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
     """What a peer is told at its start; times in milliseconds."""
@@ -85,7 +94,7 @@ class ControlOptions:
     stripes: int
     min_world_size: int
     checksum: int
-    shared_memory: int
+    paths: Paths
     connect_timeout_ms: int
     link_timeout_ms: int
     operation_timeout_ms: int
@@ -443,6 +452,8 @@ class Control:
                 logger.warning("refused %d connections that are not of this run", event.token)
             elif event.kind == constants.PCCL_EVENT_UNSHARED:
                 logger.warning("peers on this host are reached through TCP, not shared memory: %s", event.text)
+            elif event.kind == constants.PCCL_EVENT_DETOUR:
+                logger.info("links go over TCP, not RDMA: %s", event.text)
 
     def _frozen(self, event: Event) -> list[PeerOutput]:
         assert self.engine is not None
@@ -523,7 +534,9 @@ class Control:
                     connect_timeout_ms=options.link_timeout_ms,
                     operation_timeout_ms=options.operation_timeout_ms,
                     checksum=options.checksum,
-                    shared_memory=options.shared_memory,
+                    shared_memory=options.paths.shared_memory,
+                    rdma=options.paths.rdma,
+                    rdma_device=options.paths.device,
                 )
             )
         except PCCLError as failure:

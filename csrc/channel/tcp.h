@@ -21,8 +21,8 @@ struct pccl__tcp_options {
     bool no_sharing;           /* go through the kernel within a host, too */
     struct pccl__arena *arena; /* what others of the host may map; outlives the transport; NULL: nothing */
     uint8_t rdma;              /* TCP_RDMA_*; auto: where both sides can */
-    const char *rdma_device;   /* NULL: by the link's address; borrowed, as the next one */
-    const char *rdma_library;  /* a file in the place of libibverbs; NULL */
+    const char *rdma_device;   /* NULL or empty: by the link's address */
+    const char *rdma_library;  /* a file in the place of libibverbs, borrowed; NULL */
     uint32_t ring_bytes;       /* of shared memory per link and direction, a power of two; 0 chooses */
 };
 

@@ -37,8 +37,11 @@ static bool any_address(const struct sockaddr_storage *address) {
 bool pccl__tcp_fabric_begin(struct tcp_transport *transport, const struct pccl__tcp_options *options,
                             const struct sockaddr_storage *listen) {
     struct tcp_fabric *fabric = &transport->fabric;
-    *fabric =
-        (struct tcp_fabric){.mode = options->rdma, .library = options->rdma_library, .device = options->rdma_device};
+    *fabric = (struct tcp_fabric){.mode = options->rdma, .library = options->rdma_library};
+    if (options->rdma_device && *options->rdma_device) {
+        snprintf(fabric->name, sizeof fabric->name, "%s", options->rdma_device);
+        fabric->device = fabric->name;
+    }
     if (!any_address(listen)) fabric->address = *listen;
     if (fabric->mode != TCP_RDMA_REQUIRED || fabric->address.ss_family == AF_UNSPEC) return true;
     struct rdma_wish wish = {fabric->library, fabric->device, &fabric->address};

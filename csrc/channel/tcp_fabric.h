@@ -23,7 +23,8 @@ struct tcp_transport;
 /* The transport's part. */
 struct tcp_fabric {
     uint8_t mode;
-    const char *library, *device;    /* as rdma_wish; the options' */
+    const char *library, *device; /* as rdma_wish; the latter is in `name`, or NULL */
+    char name[RDMA_NAME_BYTES];
     struct sockaddr_storage address; /* that all links leave from; family 0: each its own */
     struct rdma_port port;
     uint8_t refused[VERBS_GID_BYTES]; /* the last address that no port was found for */

@@ -382,6 +382,13 @@ static void tell_unshared(struct pccl__core *core) {
     core->unshared_told = pccl__events_add(&core->events, &event);
 }
 
+static void tell_detour(struct pccl__core *core) {
+    if (!core->transport->detour || core->detour_told) return;
+    pccl_event event = {.kind = PCCL_EVENT_DETOUR, .reason = PCCL_UNSUPPORTED};
+    snprintf(event.text, sizeof event.text, "%s", core->transport->detour);
+    core->detour_told = pccl__events_add(&core->events, &event);
+}
+
 static bool hurries(const struct pccl__core *core) {
     if (core->callers && atomic_load_explicit(core->callers, memory_order_relaxed) > 0) return true;
     return core->awaited && core->awaited->state == PCCL__ENDED;
@@ -405,6 +412,7 @@ static void progress(struct pccl__core *core, uint64_t now_ns, int passes) {
     pccl__core_check_stalls(core);
     tell_refused(core);
     tell_unshared(core);
+    tell_detour(core);
 }
 
 void pccl__core_progress(struct pccl__core *core, uint64_t now_ns) { progress(core, now_ns, PASSES_MAX); }

@@ -95,7 +95,7 @@ struct pccl__core {
     struct heap timers;   /* of operations that may have waited too long: pccl_operation.timer */
     uint64_t stalls_checked_ns;
     uint64_t refused_told, next_refused_ns;
-    bool unshared_told;
+    bool unshared_told, detour_told;
     uint64_t early_abort;                 /* an epoch that others froze before we installed it */
     const struct pccl_operation *awaited; /* progress ends early when this has ended; NULL: nothing is awaited */
     const atomic_uint *callers; /* ... and as soon as it says that others wait for us; NULL: nobody ever does */

@@ -30,7 +30,9 @@ static pccl_status new_parts(const pccl_options *options, pccl_engine *engine, p
                                     .connect_timeout_ms = or_default(options->connect_timeout_ms, 10000),
                                     .checksum = options->checksum,
                                     .host_id = options->host_id,
-                                    .no_sharing = options->shared_memory == 1};
+                                    .no_sharing = options->shared_memory == 1,
+                                    .rdma = options->rdma,
+                                    .rdma_device = options->rdma_device};
     memcpy(tcp.run_secret, options->run_secret, sizeof tcp.run_secret);
     if (!tcp.no_sharing) pccl__arena_open(&engine->arena);
     tcp.arena = core.arena = engine->arena.at ? &engine->arena : NULL;

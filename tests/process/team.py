@@ -73,7 +73,7 @@ class Team:
         self.members: dict[int, Member] = {}
         self._peers = peers
         self._hosts = hosts
-        self._options = {"shm": "off", **options}
+        self._options = {"shm": "off", "rdma": "off", **options}
         self._steps = self._numbers = 0
         self._fds = 0
 

@@ -73,6 +73,8 @@ def test_numbers(name: str) -> None:
         ("commit", [None, "later", np.array([1, 2])]),
         ("checksum", [None, "maybe", [], np.array([1, 2])]),
         ("shm", [None, "on", True]),
+        ("rdma", [None, "on", True]),
+        ("rdma_device", [5, b"mlx5_0", "", "a\0b", "x" * 64]),
         ("interface", [5, b"lo", ["lo"], "", ",", "no-such-interface", "203.0.113.9"]),
         ("advertise", [5, b"x", "", ":5", "0.0.0.0", "[::]:1", "224.0.0.1", "255.255.255.255", "127.0.0.1:70000"]),
         ("trace_dir", [5, ["x"], "a\0b"]),

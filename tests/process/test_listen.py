@@ -156,6 +156,8 @@ def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pyt
         ({"commit": "sometimes"}, 'commit is "each" or "deferred"'),
         ({"checksum": "maybe"}, "checksum is"),
         ({"shm": "always"}, 'shm is "auto" or "off"'),
+        ({"rdma": "always"}, 'rdma is "auto", "off" or "require"'),
+        ({"rdma_device": ""}, "rdma_device is"),
         ({"interface": "lo,,"}, "empty"),
         ({"advertise": "a:b:c"}, "brackets"),
     ],
