@@ -131,8 +131,8 @@ struct pccl__channel_ops {
     void (*cancel)(struct pccl__channel *, struct pccl__transfer *, pccl_status why);
     /* No receive of this operation (epoch, tag, scope, sequence of the key) will be posted any more: what arrived early
      * for it is dropped and its window given back, what comes later goes to nowhere. Lasts until `expect` leaves the
-     * epoch. The owner discards at most PCCL__DISCARD_MAX operations per epoch, all of the current one. Errors: INVALID
-     * (more). */
+     * epoch, or PCCL__DISCARD_MAX others have been discarded: then PCCL__NOTICE_ARRIVED tells of what comes, and it may
+     * be discarded again. Always OK. */
     pccl_status (*discard)(struct pccl__channel *, const struct pccl__key *);
     /* No send will be posted for a key that came with PCCL__NOTICE_WANTED: forgets that the other side waits for it. */
     void (*decline)(struct pccl__channel *, const struct pccl__key *);

@@ -27,7 +27,7 @@ static struct list *bucket(struct list *buckets, const struct pccl__key *key) {
 
 static bool stale(const struct pccl__inbox *inbox, const struct pccl__key *key) {
     if (key->epoch != 0 && key->epoch < inbox->epoch) return true;
-    for (uint32_t i = 0; i < inbox->discarded_count; i++) {
+    for (uint32_t i = 0; i < PCCL__DISCARD_MAX && i < inbox->discarded_count; i++) {
         const struct pccl__key *discarded = &inbox->discarded[i];
         if (discarded->epoch == key->epoch && discarded->tag == key->tag && discarded->scope == key->scope &&
             discarded->sequence == key->sequence)
@@ -328,8 +328,7 @@ static void forget_stale(struct pccl__inbox *inbox) {
 }
 
 pccl_status pccl__inbox_discard(struct pccl__inbox *inbox, const struct pccl__key *key) {
-    if (inbox->discarded_count == PCCL__DISCARD_MAX) return PCCL_INVALID;
-    inbox->discarded[inbox->discarded_count++] = *key;
+    inbox->discarded[inbox->discarded_count++ % PCCL__DISCARD_MAX] = *key;
     forget_stale(inbox);
     return PCCL_OK;
 }

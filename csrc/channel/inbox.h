@@ -62,7 +62,7 @@ struct pccl__inbox {
     uint64_t released_bytes; /* for WINDOW frames; never falls */
     uint32_t posted_count, kept_count;
     uint32_t gos_ahead;                            /* of `epoch`: sent and not used, as far as we know */
-    struct pccl__key discarded[PCCL__DISCARD_MAX]; /* operations of `epoch`: as good as stale */
+    struct pccl__key discarded[PCCL__DISCARD_MAX]; /* the last operations of `epoch` that are as good as stale */
     uint32_t discarded_count;
 };
 

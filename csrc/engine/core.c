@@ -273,6 +273,7 @@ static void notice_came(struct pccl__core *core, struct pccl__channel *channel, 
         break;
     case PCCL__NOTICE_ARRIVED:
         pccl__core_announced(core, rank, &notice->key, &notice->stamp);
+        pccl__core_arrived(core, rank, &notice->key);
         pccl__match_arrived(core, rank, &notice->key);
         break;
     case PCCL__NOTICE_STARTED:

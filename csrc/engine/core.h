@@ -39,7 +39,13 @@ struct pccl__core_options {
     uint32_t lend_least;       /* bytes of a piece that is sent from there; 0: more than channels copy anyhow */
 };
 
-enum { PCCL__STOPPED_MAX = 16, PCCL__RETURNED_MAX = 256, PCCL__CAUSES_MAX = 4, PCCL__CAUSE_TEXT = 400 };
+enum {
+    PCCL__STOPPED_MAX = 16,
+    PCCL__RETURNED_MAX = 256,
+    PCCL__CAUSES_MAX = 4,
+    PCCL__OWED_MAX = 1024,
+    PCCL__CAUSE_TEXT = 400
+};
 
 /* The step of deferred operations that PCCL_COMMIT settles. */
 struct pccl__deferred {
@@ -162,6 +168,8 @@ void pccl__core_remember(struct pccl__core *core, const struct pccl_operation *o
 /* Who sends more for an operation than we have taken, or waits for more than we have sent, called something else. */
 void pccl__core_compare(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                         const struct pccl__stamp *stamp);
+/* Something of an operation that is over here: it goes to nowhere. */
+void pccl__core_arrived(struct pccl__core *core, uint32_t rank, const struct pccl__key *key);
 /* operation->coding.unfit says what of ours cannot be quantized. */
 void pccl__core_unfit(struct pccl__core *core, struct pccl_operation *operation);
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,

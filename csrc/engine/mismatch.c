@@ -8,7 +8,7 @@
  * yet owes itself the failure: its call of that number ends at once. Only that operation fails, unless it was deferred
  * and has returned somewhere: then the end of the epoch tells of it. After PCCL__DISCARD_MAX failures the epoch is
  * renewed, so that nothing piles up. Who was still in the epoch before when it was told did not listen: its call will
- * stall, announce itself, and be told again. What is owed outlives the epoch, the youngest OWED_MAX of it: nobody can
+ * stall, announce itself, and be told again. What is owed outlives the epoch, the youngest of it: nobody can
  * make us keep more. Such a call has no number in the new epoch, in which the others do not make it any more.
  */
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "base/bits.h"
 #include "engine/core.h"
 
-enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES, OWED_MAX = PCCL__DISCARD_MAX };
+enum { NOTICE_BYTES = 8 + 2 * PCCL__STAMP_BYTES };
 
 /* What is where in a notice: two ranks and their stamps; or one rank, NOBODY, and what it could not quantize. */
 enum { RANK_A = 0, RANK_B = 4, STAMP_A = 8, STAMP_B = STAMP_A + PCCL__STAMP_BYTES };
@@ -65,6 +65,16 @@ static struct mismatch *due(const struct pccl__core *core, pccl_operation_name n
 static void forget(struct mismatch *mismatch) {
     list_remove(&mismatch->link);
     free(mismatch);
+}
+
+/* Those that we have called are only kept so that what is told of them again is known. */
+static void forget_oldest(struct pccl__core *core) {
+    uint32_t called = 0, owed = 0;
+    for (struct list *node = core->failed.previous; node != &core->failed;) {
+        struct mismatch *mismatch = mismatch_at(node);
+        node = node->previous;
+        if (mismatch->owed ? ++owed > PCCL__OWED_MAX : ++called > PCCL__DISCARD_MAX) forget(mismatch);
+    }
 }
 
 static void describe(char text[PCCL_MESSAGE_BYTES], const struct pccl__key *key, uint32_t rank_a, uint32_t rank_b,
@@ -143,8 +153,11 @@ static void fail(struct pccl__core *core, pccl_operation_name name, struct pccl_
     snprintf(mismatch->text, sizeof mismatch->text, "%s", text);
     discard(core, name);
     if (op) pccl__operation_end(op, status, "%s", text);
-    if (++core->failed_count >= PCCL__DISCARD_MAX) /* what else is open has no part in it, and may be retried */
-        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many operations that nobody can complete in one epoch");
+    forget_oldest(core);
+    /* What else is open has no part in it, and may be retried. Values that cannot be quantized are nobody's mistake,
+     * and must not cost an epoch. */
+    if (status == PCCL_MISMATCH && ++core->failed_count >= PCCL__DISCARD_MAX)
+        pccl__core_freeze(core, PCCL_NO_MEMORY, NULL, "too many mismatched operations in one epoch");
     else if (returned)
         pccl__core_freeze(core, status, NULL, text);
 }
@@ -217,6 +230,14 @@ void pccl__core_compare(struct pccl__core *core, uint32_t rank, const struct pcc
         tell_stamps(core, name, NULL, &returned->stamp, rank, stamp);
 }
 
+void pccl__core_arrived(struct pccl__core *core, uint32_t rank, const struct pccl__key *key) {
+    if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
+    pccl_operation_name name = pccl__key_name(key);
+    const struct pccl__tag *tag = pccl__tags_find(&core->tags, name.scope, name.tag);
+    if (!tag || name.sequence >= tag->next_sequence || pccl__tags_entry(&core->tags, name)) return;
+    core->group.channels[rank]->ops->discard(core->group.channels[rank], key);
+}
+
 void pccl__core_announced(struct pccl__core *core, uint32_t rank, const struct pccl__key *key,
                           const struct pccl__stamp *stamp) {
     if (key->epoch != core->group.epoch || core->frozen || key->epoch == 0) return;
@@ -239,6 +260,8 @@ void pccl__core_mismatch_notice(struct pccl__core *core, const struct pccl__noti
     if (pccl__scope_is_pair(name.scope) && !started) return; /* who sends and who receives find out by what has come */
     struct pccl_operation *op = entry ? entry->operation : NULL;
     bool returned = started && !op && core->deferred.open; /* or it had failed before */
+    bool old = tag && (uint64_t)name.sequence + PCCL__DISCARD_MAX < tag->next_sequence;
+    if (started && !op && old && !recall(core, name)) return; /* it had, and is forgotten */
     fail(core, name, op, !started, returned, notice->data);
 }
 
@@ -282,7 +305,7 @@ void pccl__core_renew_mismatches(struct pccl__core *core, bool same_members) {
         struct mismatch *mismatch = mismatch_at(node);
         node = node->previous;
         bool passed = !mismatch->owed || (mismatch->name.scope && !same_members);
-        if (passed || owed++ >= OWED_MAX) forget(mismatch);
+        if (passed || owed++ >= PCCL__OWED_MAX) forget(mismatch);
     }
     for (struct list *node = core->failed.next; node != &core->failed; node = node->next)
         mismatch_at(node)->ahead = calls_ahead(core, mismatch_at(node));

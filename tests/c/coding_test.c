@@ -313,6 +313,42 @@ static void test_propagates(void) {
     cores_free(&c);
 }
 
+/* However often it happens it costs no epoch, and nobody loses count: also not who is far behind, or has bytes on their
+ * way for what has failed long ago. */
+static void test_many(void) {
+    enum { FAILURES = 3 * PCCL__DISCARD_MAX };
+    struct cores c = {0};
+    cores_make_among(&c, 3, &options, 1, (struct pccl__sim_faults){.delay_us_max = 40, .reorder_percent = 30});
+    pccl_call call = {.collective = PCCL_ALL_REDUCE,
+                      .dtype = PCCL_FLOAT32,
+                      .count = 3000,
+                      .quantization = {.format = PCCL_INT8_BLOCK}};
+    fill(3, call.count, 8);
+    input[1][2000] = NAN;
+    for (uint32_t k = 0; k < FAILURES; k++) {
+        pccl_operation *op[2];
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            call.input = call.output = input[rank];
+            op[rank] = cores_start(&c, rank, call);
+        }
+        cores_run(&c, k % 7 ? 100 : 10000); /* some end while others begin */
+        while (!op[0]->ended || !op[1]->ended) cores_run(&c, 100);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            EXPECT(op[rank]->status == PCCL_QUANTIZATION, "%s", op[rank]->text);
+            pccl__core_handle_free(op[rank]);
+        }
+    }
+    call.input = call.output = input[2];
+    for (uint32_t k = 0; k < FAILURES; k++) { /* one after the other, all of them */
+        pccl_operation *late = cores_start(&c, 2, call);
+        EXPECT(late->ended && late->status == PCCL_QUANTIZATION, "%u: %s", k, late->text);
+        pccl__core_handle_free(late);
+    }
+    for (uint32_t rank = 0; rank < 3; rank++) EXPECT(!c.core[rank]->frozen, "an epoch for that");
+    expect_good(&c, call);
+    cores_free(&c);
+}
+
 /* The one that calls late hears of it, too. */
 static void test_late(void) {
     struct cores c;
@@ -406,6 +442,7 @@ int main(void) {
     test_unfit(PCCL_BROADCAST, PCCL_AUTO, true, false);
     test_too_large();
     test_propagates();
+    test_many();
     test_late();
     test_refused();
     test_mismatch();

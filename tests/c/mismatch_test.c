@@ -215,7 +215,7 @@ static void test_owed_in_order(void) {
 
 /* Mismatches of numbers that this member never calls, epoch after epoch: it keeps the youngest. */
 static void test_owed_is_bounded(void) {
-    enum { EPOCHS = 5, EACH = PCCL__DISCARD_MAX - 4 };
+    enum { EACH = PCCL__DISCARD_MAX - 4, EPOCHS = PCCL__OWED_MAX / EACH + 2 };
     struct cores c;
     cores_make(&c, 3, NULL);
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
@@ -233,7 +233,7 @@ static void test_owed_is_bounded(void) {
     }
     uint32_t kept = 0;
     for (struct list *node = c.core[2]->failed.next; node != &c.core[2]->failed; node = node->next) kept++;
-    EXPECT(kept == PCCL__DISCARD_MAX, "kept %u", kept);
+    EXPECT(kept == PCCL__OWED_MAX, "kept %u", kept);
     pccl_call call = call_of(2, PCCL_ALL_REDUCE, 8, PCCL_SUM, 0);
     call.tag = EPOCHS * EACH - 1;
     expect_mismatch(cores_start(&c, 2, call), "float32[8]", "float32[9]");
