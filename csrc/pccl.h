@@ -227,7 +227,7 @@ typedef struct pccl_options {
     uint32_t stall_ms;             /* 0 is 100: when a waiting operation is reported */
     uint8_t checksum;              /* 0 auto (frames that leave the host), 1 always, 2 never */
     uint8_t shared_memory;         /* 0 auto (between peers of one host, where both can), 1 off */
-    uint8_t rdma;                  /* 0 auto (where both can and memory is not shared), 1 off, 2 instead of TCP only */
+    uint8_t rdma;                  /* 0 off, 1 auto (where both can and memory is not shared), 2 instead of TCP only */
     const char *rdma_device;       /* as ibv_devices names it; NULL or empty: the one with the link's own address */
 } pccl_options;
 

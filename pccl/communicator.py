@@ -42,7 +42,7 @@ from pccl.trace.record import Trace
 
 _CHECKSUMS = {"auto": 0, "always": 1, "never": 2}
 _SHARED_MEMORY = {"auto": 0, "off": 1}
-_RDMA = {"auto": 0, "off": 1, "require": 2}
+_RDMA = {"off": 0, "auto": 1, "require": 2}
 _STRIPES_MAX = 64
 _DEVICE_BYTES = 63
 
@@ -76,8 +76,8 @@ class Communicator(Collectives, Steps, PointToPoint):
     count, algorithm, root and ring order. That costs large arrays some speed, needs a link between any two members
     (else Unsupported), and knows fewer algorithms. Without it members agree as well, but a run that is repeated may
     round differently. Peers of one host share memory where the system lets them; `shm="off"` makes them use what all
-    others use. That is RDMA where both ends of a link can (docs/rdma.md), else TCP; `rdma="require"` refuses TCP, and
-    says what is missing; `rdma_device` names the device to use.
+    others use. That is TCP, or with `rdma="auto"` RDMA where both ends of a link can (docs/rdma.md); `rdma="require"`
+    refuses TCP, and says what is missing; `rdma_device` names the device to use.
 
     Timeouts are in seconds: `connect_timeout` until a master is there; `link_timeout` until another peer answers
     (at most `operation_timeout`); `operation_timeout` without any progress of an operation, and ten times that at
@@ -110,7 +110,7 @@ class Communicator(Collectives, Steps, PointToPoint):
         min_world_size: int = 2,
         checksum: Literal["auto", "always", "never"] = "auto",
         shm: Literal["auto", "off"] = "auto",
-        rdma: Literal["auto", "off", "require"] = "auto",
+        rdma: Literal["off", "auto", "require"] = "off",
         rdma_device: str | None = None,
         connect_timeout: float = 60.0,
         link_timeout: float = 10.0,

@@ -15,7 +15,7 @@
 
 #include "channel/rdma_stream.h"
 
-enum { TCP_RDMA_AUTO = 0, TCP_RDMA_OFF = 1, TCP_RDMA_REQUIRED = 2 };
+enum { TCP_RDMA_OFF = 0, TCP_RDMA_AUTO = 1, TCP_RDMA_REQUIRED = 2 };
 
 struct tcp_stripe;
 struct tcp_transport;

@@ -62,7 +62,7 @@ static void make(struct world *w, uint32_t size, uint32_t stripes) {
     *w = (struct world){.size = size};
     for (uint32_t rank = 0; rank < size; rank++) {
         pccl_options options = {
-            .rdma = 1, .stripes = stripes, .shared_memory = stripes > 1, .host_id = 7, .run_secret = {1, 2, 3}};
+            .stripes = stripes, .shared_memory = stripes > 1, .host_id = 7, .run_secret = {1, 2, 3}};
         options.id.bytes[0] = (uint8_t)(rank + 1);
         pccl_error error;
         EXPECT(pccl_engine_new(&options, &w->engine[rank], &error) == PCCL_OK, "%s", error.message);
@@ -435,7 +435,7 @@ static uint16_t deaf_port(int fds[3]) {
  * before there was one, must see to it. */
 static void test_timer_left_behind(void) {
     int fds[3];
-    pccl_options options = {.rdma = 1, .connect_timeout_ms = 50, .id = {{1}}};
+    pccl_options options = {.connect_timeout_ms = 50, .id = {{1}}};
     pccl_engine *engine;
     pccl_error error;
     pccl_event event;
@@ -464,7 +464,7 @@ static void *wait_for_abort(void *op) {
 
 /* A call that ends an operation wakes the thread that drives for it, though no descriptor and no timer does. */
 static void test_driver_is_told(void) {
-    pccl_options options[2] = {{.rdma = 1, .stall_ms = 80 * 1000, .id = {{1}}}, {.rdma = 1, .id = {{2}}}};
+    pccl_options options[2] = {{.stall_ms = 80 * 1000, .id = {{1}}}, {.id = {{2}}}};
     pccl_engine *engine[2];
     pccl_member members[2];
     pccl_error error;

@@ -156,7 +156,7 @@ def test_the_own_name_is_never_looked_up(node: pccl.MasterNode, monkeypatch: pyt
         ({"commit": "sometimes"}, 'commit is "each" or "deferred"'),
         ({"checksum": "maybe"}, "checksum is"),
         ({"shm": "always"}, 'shm is "auto" or "off"'),
-        ({"rdma": "always"}, 'rdma is "auto", "off" or "require"'),
+        ({"rdma": "always"}, 'rdma is "off", "auto" or "require"'),
         ({"rdma_device": ""}, "rdma_device is"),
         ({"interface": "lo,,"}, "empty"),
         ({"advertise": "a:b:c"}, "brackets"),

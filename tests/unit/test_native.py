@@ -49,7 +49,7 @@ def members(engines: list[Engine]) -> list[Member]:
 def pair(request: pytest.FixtureRequest) -> Iterator[list[Engine]]:
     """Whose calls pass through the door, where there is one, or take slots: the outcomes are the same."""
     secret = os.urandom(16)
-    engines = [Engine(EngineOptions(peer(number), secret, "127.0.0.1", rdma=1)) for number in range(2)]
+    engines = [Engine(EngineOptions(peer(number), secret, "127.0.0.1")) for number in range(2)]
     for rank, engine in enumerate(engines):
         if request.param == "slots":
             engine._door = _native._PlainDoor(0)  # type: ignore[assignment]
