@@ -48,6 +48,9 @@ pccl_status pccl__coding_check(const pccl_call *call, const struct pccl__planner
     if (pccl__reduces(call->collective) && !adds_up(call->op))
         return pccl__fail(error, PCCL_INVALID, "%s of %s cannot be quantized: sum, avg, premul_sum, min and max can",
                           pccl_reduce_op_name(call->op), name);
+    if (call->errors && (call->op == PCCL_MIN || call->op == PCCL_MAX) && pccl__reduces(call->collective))
+        return pccl__fail(error, PCCL_INVALID, "%s of %s has no errors that a later one could make good: sums have",
+                          pccl_reduce_op_name(call->op), name);
     if (call->flags & PCCL_DETERMINISTIC)
         return pccl__fail(error, PCCL_INVALID,
                           "%s: quantized sums depend on how often they are encoded on their way, so on the algorithm: "
@@ -218,7 +221,11 @@ static pccl_status encode_input(struct pccl__exec *exec, struct pccl_operation *
     work.fold.wire = input->wire = pccl__pool_take(exec->pool, op->coding.wire_bytes);
     if (!input->wire) return PCCL_NO_MEMORY;
     pccl_status status = is_kept(op, work.piece) ? land(exec, op, &work) : PCCL_OK;
-    return status == PCCL_OK ? run(exec, op, &work) : status;
+    if (status == PCCL_OK) status = run(exec, op, &work);
+    if (status == PCCL_OK) return PCCL_OK;
+    pccl__pool_put(exec->pool, input->wire, op->coding.wire_bytes); /* it holds nothing that could be sent */
+    input->wire = NULL;
+    return status;
 }
 
 static pccl_status input_wire(struct pccl__exec *exec, struct pccl_operation *op, const struct pccl__task *task,

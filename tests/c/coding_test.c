@@ -393,6 +393,11 @@ static void test_refused(void) {
     call.op = PCCL_PROD;
     expect_refused(call, "prod of all_reduce");
     call = good;
+    call.op = PCCL_MAX;
+    EXPECT(pccl__coding_check(&call, NULL, NULL) == PCCL_OK);
+    call.errors = errors[0];
+    expect_refused(call, "max of all_reduce has no errors");
+    call = good;
     call.flags = PCCL_DETERMINISTIC;
     expect_refused(call, "deterministic");
     call = good;
