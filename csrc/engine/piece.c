@@ -132,12 +132,12 @@ static struct pccl__stretch whole(const struct pccl_operation *op, struct pccl__
 const uint8_t *pccl__piece_input(const struct pccl_operation *op, struct pccl__piece piece) {
     if (piece.is_length) return pccl__length_at(op, piece.chunk);
     if (op->tensors && !op->input) return whole(op, piece).input;
-    return op->input + piece.place.input * op->element_bytes;
+    return within(op, op->input, piece.place.input);
 }
 
 uint8_t *pccl__piece_result(const struct pccl_operation *op, struct pccl__piece piece) {
     if (op->tensors && !op->result) return whole(op, piece).result;
-    return op->result + piece.place.result * op->element_bytes;
+    return within(op, op->result, piece.place.result);
 }
 
 /* ---------------------------------------------------------------- lengths that go first */
