@@ -6,7 +6,7 @@
  * Who sees a frame with another stamp than its own tells both stamps to the members next to it, and who has such a
  * value where it is; everyone passes that on once and fails the operation with the same text. Who has not started it
  * yet owes itself the failure: its call of that number ends at once. Only that operation fails, unless it was deferred
- * and has returned somewhere: then the end of the epoch tells of it. After PCCL__DISCARD_MAX failures the epoch is
+ * and has returned somewhere: then the end of the epoch tells of it. After PCCL__DISCARD_MAX mismatches the epoch is
  * renewed, so that nothing piles up. Who was still in the epoch before when it was told did not listen: its call will
  * stall, announce itself, and be told again. What is owed outlives the epoch, the youngest of it: nobody can
  * make us keep more. Such a call has no number in the new epoch, in which the others do not make it any more.
